@@ -5,14 +5,12 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
@@ -26,36 +24,33 @@ struct ClassicConfig : ModelShape {
 };
 
 struct ClassicBlock {
-  Weight W_Q, W_K, W_V;               // [D, D] + bias [D]: thirds of the file's in_proj
-  Weight W_O;                         // [D, D] + bias [D]
-  Vector ln1_w, ln1_b, ln2_w, ln2_b;  // [D]
-  Weight W_in;                        // [F, D] + bias [F]
-  Weight W_out;                       // [D, F] + bias [D]
+  Attention attn;  // W_Q, W_K, W_V: thirds of the file's in_proj; W_O. All [D, D] + bias [D]
+  LayerNorm ln1{{.ours = "ln1", .huggingface = "norm1"}};  // [D]
+  Mlp mlp;                                                 // W_in [F, D] + bias [F], W_out [D, F] + bias [D]
+  LayerNorm ln2{{.ours = "ln2", .huggingface = "norm2"}};  // [D]
 };
 
 // Where dropout acts; a layer's sites are four apart.
 enum ClassicSite : uint32_t { kClassicPattern, kClassicAttention, kClassicHidden, kClassicMlp };
 
-class ClassicDecoder final : public Model {
+class ClassicDecoder final : public Decoder {
  public:
   explicit ClassicDecoder(const ClassicConfig& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override { return {c.tied ? &W_E : &W_U, 0}; }  // #head
   Json config(ConfigFormat format) const override;
 
  private:
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
   Tensor block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
   Tensor block_norms_after(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor final_norm(Context& ctx, const Tensor& x) const override { return c.norms_before ? ln_final(ctx, x) : x; }
   AttentionSpec attention_spec(int64_t layer) const;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor mlp(Context& ctx, int layer, const Tensor& x) const;
 
   const ClassicConfig c;
-  Weight W_E;  // [V, D]; its bias, like W_U's, is the output's
-  Weight W_U;  // [V, D] + bias [V], if it is not the embedding
   std::vector<ClassicBlock> blocks;
-  Vector ln_final_w, ln_final_b;  // [D], with norms before
+  LayerNorm ln_final{{.ours = "ln_final", .huggingface = "final_norm"}};  // [D], with norms before
 };
 
 AttentionSpec ClassicDecoder::attention_spec(int64_t layer) const {
@@ -66,19 +61,16 @@ AttentionSpec ClassicDecoder::attention_spec(int64_t layer) const {
 
 Tensor ClassicDecoder::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                // #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                          // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                          // [T, N, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                          // [T, N, H] #attention
+  const auto [q, k, v] = w.attn.qkv(ctx, x);  // [T, N, H] each; hooks attn.hook_q, _k, _v #attention
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
-  const Tensor out = attention_output(ctx, "attn", z, w.W_O);                            // [T, D] #attention
+  const Tensor out = w.attn.out(ctx, z);                                                 // [T, D] #attention
   return ctx.hook("hook_attn_out", dropout(ctx, out, c.dropout, static_cast<uint32_t>(layer) * 4 + kClassicAttention));
 }
 
 Tensor ClassicDecoder::mlp(Context& ctx, int layer, const Tensor& x) const {
-  const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
+  const Mlp& w = blocks[static_cast<size_t>(layer)].mlp;
   const auto site = [&](ClassicSite s) { return static_cast<uint32_t>(layer) * 4 + s; };
-  const Tensor post = hidden_linear(ctx, "mlp", x, w.W_in, c.activation);                        // [T, F] #mlp
+  const Tensor post = hidden_linear(ctx, "mlp", x, w.W_in, w.f);                                 // [T, F] #mlp
   const Tensor out = linear(ctx, dropout(ctx, post, c.dropout, site(kClassicHidden)), w.W_out);  // [T, D] #mlp
   return ctx.hook("hook_mlp_out", dropout(ctx, out, c.dropout, site(kClassicMlp)));
 }
@@ -86,12 +78,12 @@ Tensor ClassicDecoder::mlp(Context& ctx, int layer, const Tensor& x) const {
 Tensor ClassicDecoder::block_norms_before(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
   const ClassicBlock& w = blocks[static_cast<size_t>(layer)];
   const auto scope = ctx.scope("blocks", layer);
-  auto frame = ctx.frame(resid_pre);                  // its scratch and input end here
-  resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
-  const Tensor attn_out = attend(ctx, step, layer, layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm));  // #norm
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));                   // [T, D] #residual
-  const Tensor mlp_out = mlp(ctx, layer, layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm));  // #norm
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                         // [T, D] #residual
+  auto frame = ctx.frame(resid_pre);                                                   // its scratch and input end here
+  resid_pre = ctx.hook("hook_resid_pre", resid_pre);                                   // [T, D]
+  const Tensor attn_out = attend(ctx, step, layer, w.ln1(ctx, resid_pre));             // #norm
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
+  const Tensor mlp_out = mlp(ctx, layer, w.ln2(ctx, resid_mid));                       // #norm
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));        // [T, D] #residual
 }
 
 Tensor ClassicDecoder::block_norms_after(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -100,9 +92,13 @@ Tensor ClassicDecoder::block_norms_after(Context& ctx, const Step& step, int lay
   auto frame = ctx.frame(resid_pre);
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);                              // [T, D]
   const Tensor first = add(ctx, resid_pre, attend(ctx, step, layer, resid_pre));  // [T, D] #residual-after
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", layer_norm(ctx, "ln1", first, w.ln1_w, w.ln1_b, c.norm));  // #norm-after
-  const Tensor second = add(ctx, resid_mid, mlp(ctx, layer, resid_mid));  // [T, D] #residual-after
-  return frame.keep(ctx.hook("hook_resid_post", layer_norm(ctx, "ln2", second, w.ln2_w, w.ln2_b, c.norm)));  // #norm-after
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", w.ln1(ctx, first));         // #norm-after
+  const Tensor second = add(ctx, resid_mid, mlp(ctx, layer, resid_mid));          // [T, D] #residual-after
+  return frame.keep(ctx.hook("hook_resid_post", w.ln2(ctx, second)));             // #norm-after
+}
+
+Tensor ClassicDecoder::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+  return c.norms_before ? block_norms_before(ctx, step, layer, resid_pre) : block_norms_after(ctx, step, layer, resid_pre);
 }
 
 Tensor ClassicDecoder::embedded(Context& ctx, const Step& step) const {
@@ -113,32 +109,23 @@ Tensor ClassicDecoder::embedded(Context& ctx, const Step& step) const {
   return dropout(ctx, add(ctx, tokens, positions), c.dropout, static_cast<uint32_t>(c.n_layers) * 4);
 }
 
-Tensor ClassicDecoder::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);
-  const auto block = c.norms_before ? &ClassicDecoder::block_norms_before : &ClassicDecoder::block_norms_after;
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(block, *this, step, layer, x);  // #layers
-  return c.norms_before ? layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, c.norm) : x;         // [T, D] #final-norm
-}
-
-ClassicDecoder::ClassicDecoder(const ClassicConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  TensorList list;
+ClassicDecoder::ClassicDecoder(const ClassicConfig& config)
+    : Decoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list(c, {.norm = c.norm, .activation = c.activation});
+  const auto& [D, F, V, H, NH, GH] = list.size;
   list.add(W_E, "W_E", "embed.weight", "", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    ClassicBlock& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "blocks.");
-    list.add_qkv(w.W_Q, w.W_K, w.W_V, {"self_attn.in_proj_weight", ""}, {"self_attn.in_proj_bias", ""}, D, D, false);
-    list.add_with_bias(w.W_O, "attn.O", "self_attn.out_proj", "", D, D);
-    list.add_norm(w.ln1_w, w.ln1_b, "ln1", "norm1", "", D);
-    list.add_with_bias(w.W_in, "mlp.in", "linear1", "", F, D);
-    list.add_with_bias(w.W_out, "mlp.out", "linear2", "", D, F);
-    list.add_norm(w.ln2_w, w.ln2_b, "ln2", "norm2", "", D);
+  for (ClassicBlock& w : blocks) {
+    list.begin_layer("blocks.");
+    list.add_stacked_qkv(w.attn, {"self_attn.in_proj_weight", ""}, {"self_attn.in_proj_bias", ""}, false);
+    list.add_with_bias(w.attn.W_O, "attn.O", "self_attn.out_proj", "", D, D);
+    list.add(w.ln1);
+    list.add(w.mlp, {"linear1", ""}, {"linear2", ""});
+    list.add(w.ln2);
   }
   list.end_layers();
-  if (c.norms_before) list.add_norm(ln_final_w, ln_final_b, "ln_final", "final_norm", "", D);
+  if (c.norms_before) list.add(ln_final);
   if (!c.tied) list.add(W_U, "W_U", "unembed.weight", "", V, D);
-  list.add((c.tied ? W_E : W_U).bias, "b_U", "unembed.bias", "", V);
+  list.add((c.tied ? W_E : W_U).bias, "b_U", "unembed.bias", "", V);  // the bias of the output
   set_tensors(list.take());
 }
 
@@ -198,6 +185,8 @@ Family classic_decoder_family() {
           .paper = "arXiv:1706.03762",
           .source = "src/model/classic_decoder.cpp",
           .make = read_classic_decoder,
+          .optional_prefixes = {},
+          .ignored_suffixes = {},
           .dropout = {.embedding = "dropout", .attention = "dropout", .residual = "dropout"},
           .norm_order_key = "norm_order",
           .last_hidden_is_normed = false};

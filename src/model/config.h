@@ -1,5 +1,6 @@
 #pragma once
 // What the families' configurations have in common.
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -29,6 +30,14 @@ struct DecoderConfig : ModelShape {
   RopeSpec rope;
   Activation activation = Activation::none;
   double attn_dropout = 0;
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global. Empty: every layer is global
+
+  void set_window_of_all(int64_t window) { windows.assign(static_cast<size_t>(n_layers), window); }
+  int64_t window_of_all() const { return windows.empty() ? kNoWindow : windows.front(); }
+  bool has_windows() const {
+    return std::any_of(windows.begin(), windows.end(), [](int64_t window) { return window != kNoWindow; });
+  }
 };
 
 /// What keys mean that a config.json leaves out; where a family has no default, nothing.

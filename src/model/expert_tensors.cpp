@@ -2,14 +2,14 @@
 
 namespace vitrine {
 
-void add_experts(TensorList& list, ExpertWeights& weights, const ExpertSpec& spec, Dim d_model, bool stacked,
-                 const ExpertNames& names) {
-  const Dim E{"n_experts", spec.count}, F{"d_ff of an expert", spec.d_ff};
+void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names) {
+  const Dim D = list.size.D, E{"n_experts", spec.count}, F{"d_ff of an expert", spec.d_ff};
   const auto n = static_cast<int>(spec.count);
-  weights.experts.resize(static_cast<size_t>(spec.count));
-  list.add(weights.router, "mlp.W_router", std::string(names.router) + ".weight", "ffn_gate_inp.weight", E, d_model);
+  mlp.spec = spec;
+  mlp.experts.resize(static_cast<size_t>(spec.count));
+  list.add(mlp.router, "mlp.W_router", std::string(names.router) + ".weight", "ffn_gate_inp.weight", E, D);
   for (int e = 0; e < n; ++e) {
-    Expert& expert = weights.experts[static_cast<size_t>(e)];
+    Expert& expert = mlp.experts[static_cast<size_t>(e)];
     const std::string ours = "mlp.experts." + std::to_string(e) + ".", experts = names.experts;
     const auto add = [&](Weight& weight, const char* our, const char* name, const char* in_one, const char* gguf, int part,
                          int parts, Dim out, Dim in) {
@@ -22,9 +22,9 @@ void add_experts(TensorList& list, ExpertWeights& weights, const ExpertSpec& spe
       }
       list.add(weight, ours + our, stacked ? together : alone, gguf, out, in, layout);
     };
-    add(expert.gate, "W_gate", names.gate, "gate_up_proj", "ffn_gate_exps.weight", 0, 2, F, d_model);
-    add(expert.in, "W_in", names.in, "gate_up_proj", "ffn_up_exps.weight", 1, 2, F, d_model);
-    add(expert.out, "W_out", names.out, "down_proj", "ffn_down_exps.weight", 0, 1, d_model, F);
+    add(expert.gate, "W_gate", names.gate, "gate_up_proj", "ffn_gate_exps.weight", 0, 2, F, D);
+    add(expert.in, "W_in", names.in, "gate_up_proj", "ffn_up_exps.weight", 1, 2, F, D);
+    add(expert.out, "W_out", names.out, "down_proj", "ffn_down_exps.weight", 0, 1, D, F);
   }
 }
 

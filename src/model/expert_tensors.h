@@ -1,17 +1,8 @@
 #pragma once
 // The tensors of a layer with experts, in the forms that files have them.
-#include <string>
-#include <vector>
-
-#include "model/config.h"
+#include "model/part_list.h"
 
 namespace vitrine {
-
-/// One layer's router and experts.
-struct ExpertWeights {
-  Weight router;                // [E, D]
-  std::vector<Expert> experts;  // gate and in [F, D], out [D, F]
-};
 
 /// What a family's Hugging Face files call them, without the layer's prefix.
 struct ExpertNames {
@@ -23,7 +14,6 @@ struct ExpertNames {
 /// Adds "mlp.W_router" and, for each expert, "mlp.experts.<e>.W_gate", "W_in" and "W_out".
 /// GGUF stacks each of them over the experts. A Hugging Face file has a tensor each, or, if `stacked`, as transformers 5 holds
 /// them, `experts`.gate_up_proj [E, 2 F, D], with an expert's gate before its up, and `experts`.down_proj [E, D, F].
-void add_experts(TensorList& list, ExpertWeights& weights, const ExpertSpec& spec, Dim d_model, bool stacked,
-                 const ExpertNames& names = {});
+void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names = {});
 
 }  // namespace vitrine

@@ -3,45 +3,32 @@
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
 
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
 struct GemmaBlock {
-  Vector ln1, ln2;      // [D]
-  Weight W_Q;           // [N·H, D]
-  Weight W_K, W_V;      // [G·H, D]
-  Weight W_O;           // [D, N·H]
-  Weight W_gate, W_in;  // [F, D]
-  Weight W_out;         // [D, F]
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};          // [D]
+  Attention attn;                                                // W_Q, W_K, W_V, W_O
+  RmsNorm ln2{{"ln2", "post_attention_layernorm", "ffn_norm"}};  // [D]
+  GatedMlp mlp;                                                  // W_gate, W_in, W_out
 };
 
-class Gemma final : public Model {
+class Gemma final : public RopeDecoder {
  public:
   explicit Gemma(const DecoderConfig& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  AttentionSpec attention_spec(int64_t layer) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
 
   const DecoderConfig c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<GemmaBlock> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor Gemma::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -50,69 +37,24 @@ Tensor Gemma::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H] #attention
-  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));      // #rope
-  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));      // #rope
+  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                           // #rope
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.attn.out(ctx, z));                 // [T, D] #attention
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));    // [T, D] #residual
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H] #attention
-  const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D] #attention
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D] #residual
-
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // GeGLU: (gelu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // #mlp
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
-AttentionSpec Gemma::attention_spec(int64_t layer) const {
-  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
-}
-
-Tensor Gemma::embedded(Context& ctx, const Step& step) const {
-  const Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D] #embed
-  // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
-  return ctx.hook("hook_embed", scale(ctx, x, c.embedding_scale));  // #embedding-scale
-}
-
-Tensor Gemma::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                             // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Gemma::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Gemma::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-Gemma::Gemma(const DecoderConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  const StoredLayout norm{.gguf_offset = 1};  // GGUF holds the factor 1 + w
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    GemmaBlock& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D, norm);
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D, norm);
-    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
-  }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D, norm);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+Gemma::Gemma(const DecoderConfig& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors({.gguf_offset = 1});  // GGUF holds the factor 1 + w of a norm
+  for (GemmaBlock& w : blocks) list.add_layer(w.ln1, w.attn, w.ln2, w.mlp);
+  end_tensors(list);
 }
 
 std::unique_ptr<Model> read_gemma(const ModelConfig& config) {
@@ -155,7 +97,6 @@ Family gemma_family() {
           .paper = "arXiv:2403.08295",
           .source = "src/model/gemma.cpp",
           .make = read_gemma,
-          .optional_prefixes = {"model."},
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"}};
 }
 

@@ -4,53 +4,42 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
 struct Gemma3Config : DecoderConfig {
   double query_pre_attn_scalar = 0, final_logit_softcapping = 0;
-  RopeSpec local_rope = {};           // of layers with a window
-  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
+  RopeSpec local_rope = {};  // of layers with a window
 };
 
 struct Gemma3Block {
-  Vector ln1, ln1_post, ln2, ln2_post;  // [D]
-  Vector q_norm, k_norm;                // [H]
-  Weight W_Q;                           // [N·H, D]
-  Weight W_K, W_V;                      // [G·H, D]
-  Weight W_O;                           // [D, N·H]
-  Weight W_gate, W_in;                  // [F, D]
-  Weight W_out;                         // [D, F]
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};                               // [D]
+  NormedAttention attn;                                                               // W_Q, W_K, W_V, W_O; q_norm, k_norm
+  RmsNorm ln1_post{{"ln1_post", "post_attention_layernorm", "post_attention_norm"}};  // [D]
+  RmsNorm ln2{{"ln2", "pre_feedforward_layernorm", "ffn_norm"}};                      // [D]
+  GatedMlp mlp;                                                                       // W_gate, W_in, W_out
+  RmsNorm ln2_post{{"ln2_post", "post_feedforward_layernorm", "post_ffw_norm"}};      // [D]
 };
 
-class Gemma3 final : public Model {
+class Gemma3 final : public RopeDecoder {
  public:
   explicit Gemma3(const Gemma3Config& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
+  Head head() const override { return {unembedding(), c.final_logit_softcapping}; }  // #head
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  AttentionSpec attention_spec(int64_t layer) const;
-  const RopeSpec& rope_spec(int64_t layer) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
+  AttentionSpec attention_spec(int64_t layer) const override;
+  const RopeSpec& rope_spec(int64_t layer) const override;
 
   const Gemma3Config c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<Gemma3Block> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor Gemma3::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -59,84 +48,37 @@ Tensor Gemma3::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);        // [T, D] #norm
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                 // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));           // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));           // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));           // [T, G, H] #attention
-  q = rms_norm(ctx, "attn.q_norm", q, w.q_norm, c.norm);                  // [T, N, H] #attention
-  k = rms_norm(ctx, "attn.k_norm", k, w.k_norm, c.norm);                  // [T, G, H] #attention
-  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, rope_spec(layer)));  // #rope
-  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, rope_spec(layer)));  // #rope
+  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  q = w.attn.q_norm(ctx, q);               // [T, N, H] #attention
+  k = w.attn.k_norm(ctx, k);               // [T, G, H] #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, rope_spec(layer)));                   // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, rope_spec(layer)));                   // #rope
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));    // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.ln1_post(ctx, w.attn.out(ctx, z)));  // [T, D] #attention #post-norm
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));      // [T, D] #residual
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));           // [T, N, H] #attention
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                                      // [T, D] #attention
-  attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));  // #post-norm
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));             // [T, D] #residual
-
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // GeGLU: (gelu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  Tensor mlp_out = gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation);          // [T, D] #mlp
-  mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));  // #post-norm
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                // [T, D] #residual
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.ln2_post(ctx, w.mlp(ctx, y)));  // [T, D] #mlp #post-norm
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));     // [T, D] #residual
 }
 
 AttentionSpec Gemma3::attention_spec(int64_t layer) const {
-  // The scale comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (168 against 128).
-  return {.scale = 1 / std::sqrt(c.query_pre_attn_scalar),  // #scale
-          .window = c.windows[static_cast<size_t>(layer)],  // #window
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
+  AttentionSpec spec = RopeDecoder::attention_spec(layer);
+  // It comes from query_pre_attn_scalar, not from head_dim: in the 27B model they differ (168 against 128).
+  spec.scale = 1 / std::sqrt(c.query_pre_attn_scalar);  // #scale
+  return spec;
 }
 
 const RopeSpec& Gemma3::rope_spec(int64_t layer) const {
   return c.windows[static_cast<size_t>(layer)] == kNoWindow ? c.rope : c.local_rope;  // #rope
 }
 
-Tensor Gemma3::embedded(Context& ctx, const Step& step) const {
-  const Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D] #embed
-  // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
-  return ctx.hook("hook_embed", scale(ctx, x, c.embedding_scale));  // #embedding-scale
-}
-
-Tensor Gemma3::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                              // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Gemma3::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Gemma3::head() const { return {c.tied ? &W_E : &W_U, c.final_logit_softcapping}; }  // #head
-
-Gemma3::Gemma3(const Gemma3Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  const Dim H{"head_dim", c.head_dim};
-  const StoredLayout norm{.gguf_offset = 1};  // GGUF holds the factor 1 + w
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    Gemma3Block& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D, norm);
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_norm.weight", "attn_q_norm.weight", H, norm);
-    list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_norm.weight", "attn_k_norm.weight", H, norm);
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    list.add(w.ln1_post, "ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D, norm);
-    list.add(w.ln2, "ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D, norm);
-    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
-    list.add(w.ln2_post, "ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D, norm);
-  }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D, norm);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+Gemma3::Gemma3(const Gemma3Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors({.gguf_offset = 1});  // GGUF holds the factor 1 + w of a norm
+  for (Gemma3Block& w : blocks) list.add_layer(w.ln1, w.attn, w.ln1_post, w.ln2, w.mlp, w.ln2_post);
+  end_tensors(list);
 }
 
 std::unique_ptr<Model> read_gemma3_text(const ModelConfig& config) {
@@ -202,7 +144,6 @@ Family gemma3_text_family() {
           .paper = "arXiv:2503.19786",
           .source = "src/model/gemma3.cpp",
           .make = read_gemma3_text,
-          .optional_prefixes = {"model."},
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
           .norms = Form::Norms::own};
 }

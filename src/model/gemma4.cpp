@@ -5,16 +5,14 @@
 // head_dim of the layer, D d_model, F d_ff of the layer, L n_layers, P numbers of a per-layer embedding, V vocab_size.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/tape.h"
 
@@ -30,7 +28,6 @@ struct LayerShape {
 struct Gemma4Config : DecoderConfig {
   double final_logit_softcapping = 0;
   RopeSpec local_rope = {};                          // of layers with a window
-  std::vector<int64_t> windows = {};                 // of each layer; kNoWindow: global
   int64_t global_head_dim = 0, global_kv_heads = 0;  // of global layers
   int64_t shared_layers = 0;                         // the last ones, which read keys and values of earlier layers
   bool double_wide = false;                          // their MLPs have twice the width
@@ -55,25 +52,37 @@ struct Gemma4Config : DecoderConfig {
   }
 };
 
+// Keys and values are missing where another layer's are read; W_V, too, where values are keys.
+struct Gemma4Attention : NormedAttention {
+  RmsNorm v_norm{{"attn.v_norm"}};  // [H] its weights are ones
+};
+
+// The experts beside the MLP.
+struct Gemma4Mixture {
+  RmsNorm mlp_post{{"mlp_post", "post_feedforward_layernorm_1", "post_ffw_norm_1"}};  // [D], of what the MLP gives alone
+  RmsNorm router_norm{{"router_norm"}};                                               // [D], of what the router reads
+  RmsNorm ln2{{"ln2_experts", "pre_feedforward_layernorm_2", "pre_ffw_norm_2"}};      // [D], of what the experts read
+  ExpertMlp experts;                                                                  // with X hidden units each
+  Vector scales;                                                                      // [E]
+  RmsNorm post{{"experts_post", "post_feedforward_layernorm_2", "post_ffw_norm_2"}};  // [D]
+};
+
+struct Gemma4PerLayer {
+  Weight W_gate;                                                               // [P, D]
+  Weight W_out;                                                                // [D, P]
+  RmsNorm post{{"per_layer_post", "post_per_layer_input_norm", "post_norm"}};  // [D]
+};
+
 struct Gemma4Block {
-  Vector ln1, ln1_post, ln2, ln2_post;  // [D]
-  Vector q_norm, k_norm;                // [H]
-  Weight W_Q;                           // [N·H, D]
-  Weight W_K, W_V;                      // [G·H, D]; none where another layer's keys are read, no W_V where values are keys
-  Weight W_O;                           // [D, N·H]
-  Weight W_gate, W_in;                  // [F, D]
-  Weight W_out;                         // [D, F]
-  Weight per_layer_gate;                // [P, D]
-  Weight per_layer_out;                 // [D, P]
-  Vector per_layer_post;                // [D]
-  Vector scale;                         // [1]
-  // With experts:
-  Vector mlp_post;                  // [D], of what the MLP gives alone
-  Vector router_norm, ln2_experts;  // [D], of what the router and the experts read
-  Weight router;                    // [E, D]
-  Vector expert_scales;             // [E]
-  std::vector<Expert> experts;      // E of them: gate and in [X, D], out [D, X] with X hidden units
-  Vector experts_post;              // [D]
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};                               // [D]
+  Gemma4Attention attn;                                                               // W_Q, W_K, W_V, W_O of the layer's heads
+  RmsNorm ln1_post{{"ln1_post", "post_attention_layernorm", "post_attention_norm"}};  // [D]
+  RmsNorm ln2{{"ln2", "pre_feedforward_layernorm", "ffn_norm"}};                      // [D]
+  GatedMlp mlp;                                                                       // W_gate, W_in, W_out
+  Gemma4Mixture mixture;
+  RmsNorm ln2_post{{"ln2_post", "post_feedforward_layernorm", "post_ffw_norm"}};  // [D]
+  Gemma4PerLayer per_layer;
+  Vector scale;  // [1]
 };
 
 // What flows from block to block: the stream [T, D], what the per-layer embedding says [T, L·P], and the keys and values
@@ -81,52 +90,46 @@ struct Gemma4Block {
 enum Flow : size_t { kStream, kPerLayer, kKeys, kValues = kKeys + 2, kFlows = kValues + 2 };
 using State = std::array<Tensor, kFlows>;
 
-class Gemma4 final : public Model {
+class Gemma4 final : public RopeDecoder {
  public:
   explicit Gemma4(const Gemma4Config& c);
   Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
-  std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts; }
+  Head head() const override { return {unembedding(), c.final_logit_softcapping}; }  // #head
+  std::span<const Expert> experts(int64_t layer) const override {
+    return blocks[static_cast<size_t>(layer)].mixture.experts.experts;
+  }
   Json config(ConfigFormat format) const override;
 
  private:
-  struct Heads {
-    Tensor q, k, v;
-  };
-  void block(Context& ctx, const Step& step, int layer, State& state) const;
-  Heads heads(Context& ctx, const Step& step, int layer, const Tensor& x, const State& state) const;
+  void block_of_state(Context& ctx, const Step& step, int layer, State& state) const;
+  Attention::Heads heads(Context& ctx, const Step& step, int layer, const Tensor& x, const State& state) const;
   Tensor per_layer(Context& ctx, int layer, const Tensor& x, const State& state) const;
   Tensor mixture(Context& ctx, int layer, const Tensor& x) const;
-  ExpertSpec expert_spec(int64_t layer) const;
   Tensor per_layer_inputs(Context& ctx, const Step& step, const Tensor& x) const;
-  AttentionSpec attention_spec(int64_t layer) const;
-  const RopeSpec& rope_spec(int64_t layer) const { return c.is_global(layer) ? c.rope : c.local_rope; }
+  AttentionSpec attention_spec(int64_t layer) const override;
+  const RopeSpec& rope_spec(int64_t layer) const override { return c.is_global(layer) ? c.rope : c.local_rope; }
+  double stream_scale(int64_t layer) const;
   /// Whether later layers read this one's keys and values.
   bool gives_keys(int64_t layer) const { return c.shared_layers > 0 && layer == c.last_own(c.is_global(layer)); }
-  void add_layer(TensorList& list, int64_t layer);
-  void add_experts(TensorList& list, Gemma4Block& w) const;
+  void add_layer(PartList& list, int64_t layer);
+  void add_mixture(PartList& list, Gemma4Mixture& w) const;
 
   const Gemma4Config c;
-  Weight W_E;                         // [V, D]
-  Weight W_U;                         // [V, D], if it is not the embedding
-  Weight W_E_per_layer, W_per_layer;  // [V, L·P], [L·P, D]
-  Vector per_layer_norm;              // [P]
+  Weight W_E_per_layer, W_per_layer;                                                                     // [V, L·P], [L·P, D]
+  RmsNorm per_layer_norm{{"per_layer_norm", "model.per_layer_projection_norm", "per_layer_proj_norm"}};  // [P]
   std::vector<Gemma4Block> blocks;
-  Vector ln_final;                 // [D]
-  std::vector<float> ones_;        // the weights of a norm that has none
-  Vector local_ones, global_ones;  // [H]
+  std::vector<float> ones_;  // the weights of a norm that has none
 };
 
 // Queries, and keys and values of this layer or of the one whose it reads: [T, N, H], [T, G, H] twice.
-Gemma4::Heads Gemma4::heads(Context& ctx, const Step& step, int layer, const Tensor& x, const State& state) const {
-  const Gemma4Block& w = blocks[static_cast<size_t>(layer)];
+Attention::Heads Gemma4::heads(Context& ctx, const Step& step, int layer, const Tensor& x, const State& state) const {
+  const Gemma4Attention& w = blocks[static_cast<size_t>(layer)].attn;
   const LayerShape s = c.shape_of(layer);
   const size_t kind = c.is_global(layer) ? 1 : 0;
   Tensor q, k = state[kKeys + kind], v = state[kValues + kind];
   const bool own = s.keys_of < 0, own_values = own && !(kind == 1 && c.values_are_keys);
   if (own_values) {
-    const auto made = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});  // one pass over x #attention
+    const auto made = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});  // one pass over x #heads
     q = made[0], k = made[1], v = made[2];
   } else if (own) {
     const auto made = linear(ctx, x, {w.W_Q, w.W_K});
@@ -134,20 +137,20 @@ Gemma4::Heads Gemma4::heads(Context& ctx, const Step& step, int layer, const Ten
   } else {
     q = linear(ctx, x, w.W_Q);
   }
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, s.head_dim));  // [T, N, H] #attention
+  q = ctx.hook("attn.hook_q", split_heads(ctx, q, s.head_dim));  // [T, N, H] #heads
   if (own) {
-    k = ctx.hook("attn.hook_k", split_heads(ctx, k, s.head_dim));  // [T, G, H] #attention
-    v = own_values ? split_heads(ctx, v, s.head_dim) : k;          // #attention
-    v = ctx.hook("attn.hook_v", rms_norm(ctx, "attn.v_norm", v, kind == 1 ? global_ones : local_ones, c.norm));  // #attention
+    k = ctx.hook("attn.hook_k", split_heads(ctx, k, s.head_dim));  // [T, G, H] #heads
+    v = own_values ? split_heads(ctx, v, s.head_dim) : k;          // #heads
+    v = ctx.hook("attn.hook_v", w.v_norm(ctx, v));                 // [T, G, H] #heads
   }
-  q = rms_norm(ctx, "attn.q_norm", q, w.q_norm, c.norm);                           // #attention
-  if (own) k = rms_norm(ctx, "attn.k_norm", k, w.k_norm, c.norm);                  // #attention
+  q = w.q_norm(ctx, q);                                                            // [T, N, H] #attention
+  if (own) k = w.k_norm(ctx, k);                                                   // [T, G, H] #attention
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, rope_spec(layer)));           // #rope
   if (own) k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, rope_spec(layer)));  // #rope
   return {q, k, v};
 }
 
-void Gemma4::block(Context& ctx, const Step& step, int layer, State& state) const {
+void Gemma4::block_of_state(Context& ctx, const Step& step, int layer, State& state) const {
   const Gemma4Block& w = blocks[static_cast<size_t>(layer)];
   const LayerShape s = c.shape_of(layer);
   const auto scope = ctx.scope("blocks", layer);  // every name below becomes blocks.<layer>.<name>
@@ -159,25 +162,24 @@ void Gemma4::block(Context& ctx, const Step& step, int layer, State& state) cons
   auto frame = ctx.frame(state[kStream]);                               // this block's scratch and its input end here
   const Tensor resid_pre = ctx.hook("hook_resid_pre", state[kStream]);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
+  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
   const auto [q, k, v] = heads(ctx, step, layer, x, state);
-  const int keys_of = static_cast<int>(s.keys_of < 0 ? layer : s.keys_of);                        // whose keys the cache holds
-  const Tensor z = attention(ctx, "attn", q, k, v, step, keys_of, attention_spec(layer));         // [T, N, H] #attention
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                                      // [T, D] #attention
-  attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));  // #post-norm
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));             // [T, D] #residual
+  const int keys_of = static_cast<int>(s.keys_of < 0 ? layer : s.keys_of);                 // whose keys the cache holds
+  const Tensor z = attention(ctx, "attn", q, k, v, step, keys_of, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.ln1_post(ctx, w.attn.out(ctx, z)));  // [T, D] #attention #post-norm
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));      // [T, D] #residual
 
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // GeGLU: (gelu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  Tensor mlp_out = gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation);  // [T, D] #mlp
+  Tensor mlp_out = w.mlp(ctx, y);  // [T, D] #mlp
   if (c.experts) {
-    mlp_out = rms_norm(ctx, "mlp_post", mlp_out, w.mlp_post, c.norm);  // [T, D] #post-norm
-    mlp_out = add(ctx, mlp_out, mixture(ctx, layer, resid_mid));       // [T, D] #mlp
+    mlp_out = w.mixture.mlp_post(ctx, mlp_out);                   // [T, D] #post-norm
+    mlp_out = add(ctx, mlp_out, mixture(ctx, layer, resid_mid));  // [T, D] #mlp
   }
-  mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));  // #post-norm
-  Tensor resid_post = add(ctx, resid_mid, mlp_out);                                            // [T, D] #residual
+  mlp_out = ctx.hook("hook_mlp_out", w.ln2_post(ctx, mlp_out));  // [T, D] #post-norm
+  Tensor resid_post = add(ctx, resid_mid, mlp_out);              // [T, D] #residual
   if (c.per_layer_dim > 0) resid_post = add(ctx, resid_post, per_layer(ctx, layer, resid_post, state));
-  resid_post = scale(ctx, resid_post, w.scale ? w.scale.at<double>(0) : 1);  // [T, D]
+  resid_post = scale(ctx, resid_post, stream_scale(layer));  // [T, D]
 
   if (gives_keys(layer) && !copies) kept[kKeys + kind] = k, kept[kValues + kind] = v;
   if (copies) ctx.copy(k, kept[kKeys + kind]);
@@ -186,34 +188,31 @@ void Gemma4::block(Context& ctx, const Step& step, int layer, State& state) cons
   state = kept;
 }
 
+double Gemma4::stream_scale(int64_t layer) const {
+  const Vector& scale = blocks[static_cast<size_t>(layer)].scale;
+  return scale ? scale.at<double>(0) : 1;
+}
+
 // The third sub-layer: norm((gelu(x W_gateᵀ) ⊙ what the per-layer embedding says to this layer) W_outᵀ).
 Tensor Gemma4::per_layer(Context& ctx, int layer, const Tensor& x, const State& state) const {
-  const Gemma4Block& w = blocks[static_cast<size_t>(layer)];
+  const Gemma4PerLayer& w = blocks[static_cast<size_t>(layer)].per_layer;
   Tensor hidden;
   {
     const auto scope = ctx.scope("per_layer");
-    const Tensor gate = ctx.hook("hook_pre", linear(ctx, x, w.per_layer_gate));                         // [T, P]
+    const Tensor gate = ctx.hook("hook_pre", linear(ctx, x, w.W_gate));                                 // [T, P]
     const Tensor told = take_columns(ctx, state[kPerLayer], layer * c.per_layer_dim, c.per_layer_dim);  // [T, P]
     hidden = ctx.hook("hook_post", gated(ctx, gate, ctx.hook("hook_pre_linear", told), c.activation));  // [T, P]
   }
-  const Tensor out = linear(ctx, hidden, w.per_layer_out);  // [T, D]
-  return ctx.hook("hook_per_layer_out", rms_norm(ctx, "per_layer_post", out, w.per_layer_post, c.norm));
+  return ctx.hook("hook_per_layer_out", w.post(ctx, linear(ctx, hidden, w.W_out)));  // [T, D]
 }
 
 // The experts beside the MLP. Their router reads the stream x itself, divided by its root mean square: x / rms(x) ⊙ s / √D.
 Tensor Gemma4::mixture(Context& ctx, int layer, const Tensor& x) const {
-  const Gemma4Block& w = blocks[static_cast<size_t>(layer)];
+  const Gemma4Mixture& w = blocks[static_cast<size_t>(layer)].mixture;
+  const auto& [router, experts, spec] = w.experts;
   const double width = std::sqrt(static_cast<double>(c.d_model));
-  const Tensor routed = scale(ctx, rms_norm(ctx, "router_norm", x, w.router_norm, c.norm), 1 / width);  // [T, D]
-  const Tensor y = rms_norm(ctx, "ln2_experts", x, w.ln2_experts, c.norm);                              // [T, D]
-  const Tensor out = expert_mlp(ctx, "experts", y, w.router, w.experts, expert_spec(layer), routed);    // [T, D]
-  return rms_norm(ctx, "experts_post", out, w.experts_post, c.norm);
-}
-
-ExpertSpec Gemma4::expert_spec(int64_t layer) const {
-  ExpertSpec spec = *c.experts;
-  spec.scales = &blocks[static_cast<size_t>(layer)].expert_scales;
-  return spec;
+  const Tensor routed = scale(ctx, w.router_norm(ctx, x), 1 / width);                            // [T, D]
+  return w.post(ctx, expert_mlp(ctx, "experts", w.ln2(ctx, x), router, experts, spec, routed));  // [T, D]
 }
 
 // What each layer is told of its token, from its embedding x and a table of its own: (norm(x Wᵀ / √D) + E[token] · √P) / √2.
@@ -225,22 +224,15 @@ Tensor Gemma4::per_layer_inputs(Context& ctx, const Step& step, const Tensor& x)
   const Tensor looked_up =
       ctx.hook("hook_per_layer_embed", by_layers(scale(ctx, embed(ctx, step.tokens(), W_E_per_layer), narrow)));  // [T, L, P]
   const Tensor projected = by_layers(scale(ctx, linear(ctx, x, W_per_layer), 1 / width));                         // [T, L, P]
-  const Tensor normed = rms_norm(ctx, "per_layer_norm", projected, per_layer_norm, c.norm);                       // [T, L, P]
+  const Tensor normed = per_layer_norm(ctx, projected);                                                           // [T, L, P]
   const Tensor told = ctx.hook("hook_per_layer", scale(ctx, add(ctx, normed, looked_up), std::sqrt(0.5)));
   return frame.keep(told.view({told.rows(), L * P}));
 }
 
 AttentionSpec Gemma4::attention_spec(int64_t layer) const {
-  return {.scale = 1,                                       // queries and keys are normalised #scale
-          .window = c.windows[static_cast<size_t>(layer)],  // #window
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
-}
-
-Tensor Gemma4::embedded(Context& ctx, const Step& step) const {
-  const Tensor x = embed(ctx, step.tokens(), W_E);  // [T, D] #embed
-  // The original rounds the factor to bf16 when it runs in bf16; in f32 it is the square root itself.
-  return ctx.hook("hook_embed", scale(ctx, x, c.embedding_scale));  // #embedding-scale
+  AttentionSpec spec = RopeDecoder::attention_spec(layer);
+  spec.scale = 1;  // queries and keys are normalised #scale
+  return spec;
 }
 
 Tensor Gemma4::residual(Context& ctx, const Step& step) const {
@@ -248,55 +240,74 @@ Tensor Gemma4::residual(Context& ctx, const Step& step) const {
   State state;
   state[kStream] = embedded(ctx, step);  // [T, D]
   if (c.per_layer_dim > 0) state[kPerLayer] = per_layer_inputs(ctx, step, state[kStream]);
-  for (int layer = 0; layer < c.n_layers; ++layer) ctx.checkpoint(&Gemma4::block, *this, step, layer, state);  // #layers
-  return rms_norm(ctx, "ln_final", state[kStream], ln_final, c.norm);  // [T, D] #final-norm
+  for (int layer = 0; layer < c.n_layers; ++layer) ctx.checkpoint(&Gemma4::block_of_state, *this, step, layer, state);  // #layers
+  return final_norm(ctx, state[kStream]);  // [T, D] #final-norm
 }
 
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Gemma4::head() const { return {c.tied ? &W_E : &W_U, c.final_logit_softcapping}; }  // #head
-
-void Gemma4::add_layer(TensorList& list, int64_t layer) {
-  const LayerShape s = c.shape_of(layer);
-  const Dim D{"d_model", c.d_model}, F{"d_ff", s.d_ff}, H{"head_dim", s.head_dim}, P{"per_layer_dim", c.per_layer_dim};
-  const Dim NH{"n_heads * head_dim", c.n_heads * s.head_dim}, GH{"n_kv_heads * head_dim", s.n_kv_heads * s.head_dim};
-  Gemma4Block& w = blocks[static_cast<size_t>(layer)];
-  list.layer(layer, "model.layers.");
-  list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D);
-  list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-  if (s.keys_of < 0) {
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    if (!c.values_are_keys || !c.is_global(layer)) list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-  }
-  list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_norm.weight", "attn_q_norm.weight", H);
-  if (s.keys_of < 0) list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_norm.weight", "attn_k_norm.weight", H);
-  list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-  list.add(w.ln1_post, "ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D);
-  list.add(w.ln2, "ln2.w", "pre_feedforward_layernorm.weight", "ffn_norm.weight", D);
-  list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-  list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-  list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
-  list.add(w.ln2_post, "ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D);
-  if (c.experts) add_experts(list, w);
+Gemma4::Gemma4(const Gemma4Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  const Dim U{"vocab_size_per_layer_input", c.per_layer_vocab};
+  const Dim P{"per_layer_dim", c.per_layer_dim}, LP{"n_layers * per_layer_dim", c.n_layers * c.per_layer_dim};
+  ones_.assign(static_cast<size_t>(std::max(c.head_dim, c.global_head_dim)), 1.0f);
+  PartList list = begin_tensors();
   if (c.per_layer_dim > 0) {
-    list.add(w.per_layer_gate, "per_layer.W_gate", "per_layer_input_gate.weight", "inp_gate.weight", P, D);
-    list.add(w.per_layer_out, "per_layer.W_out", "per_layer_projection.weight", "proj.weight", D, P);
-    list.add(w.per_layer_post, "per_layer_post.w", "post_per_layer_input_norm.weight", "post_norm.weight", D);
+    list.add(W_E_per_layer, "W_E_per_layer", "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", U, LP);
+    list.add(W_per_layer, "W_per_layer", "model.per_layer_model_projection.weight", "per_layer_model_proj.weight", LP,
+             list.size.D);
+    list.add(per_layer_norm, P);
+  }
+  for (int64_t layer = 0; layer < c.n_layers; ++layer) add_layer(list, layer);
+  end_tensors(list);
+}
+
+void Gemma4::add_layer(PartList& list, int64_t layer) {
+  const LayerShape s = c.shape_of(layer);
+  ModelShape sizes = c;
+  sizes.n_kv_heads = s.n_kv_heads, sizes.head_dim = s.head_dim, sizes.d_ff = s.d_ff;
+  list.size = TensorSizes(sizes);
+  const auto& [D, F, V, H, NH, GH] = list.size;
+  Gemma4Block& w = blocks[static_cast<size_t>(layer)];
+  list.begin_layer();
+  list.add(w.ln1);
+  list.add(w.attn.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
+  if (s.keys_of < 0) {
+    list.add(w.attn.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
+    if (!c.values_are_keys || !c.is_global(layer))
+      list.add(w.attn.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
+  }
+  list.add(w.attn.q_norm, H);
+  if (s.keys_of < 0) list.add(w.attn.k_norm, H);
+  w.attn.v_norm.w = {.name = "ones", .data = ones_.data(), .size = s.head_dim, .grad = {}};
+  w.attn.v_norm.spec = c.norm;
+  list.add_out(w.attn);
+  list.add(w.ln1_post);
+  list.add(w.ln2);
+  list.add(w.mlp);
+  list.add(w.ln2_post);
+  if (c.experts) add_mixture(list, w.mixture);
+  if (c.per_layer_dim > 0) {
+    const Dim P{"per_layer_dim", c.per_layer_dim};
+    list.add(w.per_layer.W_gate, "per_layer.W_gate", "per_layer_input_gate.weight", "inp_gate.weight", P, D);
+    list.add(w.per_layer.W_out, "per_layer.W_out", "per_layer_projection.weight", "proj.weight", D, P);
+    list.add(w.per_layer.post);
   }
   list.add(w.scale, "scale", "layer_scalar", "layer_output_scale.weight", {"1", 1}, {.constant = true});
 }
 
 // Both files stack the matrices of all experts, and each expert's gate and up.
-void Gemma4::add_experts(TensorList& list, Gemma4Block& w) const {
-  const Dim D{"d_model", c.d_model}, E{"n_experts", c.experts->count}, X{"expert d_ff", c.experts->d_ff};
-  list.add(w.mlp_post, "mlp_post.w", "post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight", D);
-  list.add(w.router_norm, "router_norm.w", "router.scale", "ffn_gate_inp.scale", D);
-  list.add(w.ln2_experts, "ln2_experts.w", "pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight", D);
-  list.add(w.router, "mlp.W_router", "router.proj.weight", "ffn_gate_inp.weight", E, D);
-  list.add(w.expert_scales, "expert_scales.w", "router.per_expert_scale", "ffn_down_exps.scale", E);
-  const int n = static_cast<int>(c.experts->count);
-  w.experts.resize(static_cast<size_t>(n));
+void Gemma4::add_mixture(PartList& list, Gemma4Mixture& w) const {
+  const Dim D = list.size.D, E{"n_experts", c.experts->count}, X{"expert d_ff", c.experts->d_ff};
+  list.add(w.mlp_post);
+  list.add(w.router_norm.w, "router_norm.w", "router.scale", "ffn_gate_inp.scale", D);
+  w.router_norm.spec = c.norm;
+  list.add(w.ln2);
+  list.add(w.experts.router, "mlp.W_router", "router.proj.weight", "ffn_gate_inp.weight", E, D);
+  list.add(w.scales, "expert_scales.w", "router.per_expert_scale", "ffn_down_exps.scale", E);
+  w.experts.spec = *c.experts;
+  w.experts.spec.scales = &w.scales;
+  const int n = static_cast<int>(E.size);
+  w.experts.experts.resize(static_cast<size_t>(n));
   for (int e = 0; e < n; ++e) {
-    Expert& expert = w.experts[static_cast<size_t>(e)];
+    Expert& expert = w.experts.experts[static_cast<size_t>(e)];
     const std::string ours = "mlp.experts." + std::to_string(e) + ".";
     const auto part = [&](int i) {
       return StoredLayout{.part = i, .parts = 2, .expert = e, .experts = n, .experts_stacked = true};
@@ -306,27 +317,7 @@ void Gemma4::add_experts(TensorList& list, Gemma4Block& w) const {
     list.add(expert.out, ours + "W_out", "experts.down_proj", "ffn_down_exps.weight", D, X,
              {.expert = e, .experts = n, .experts_stacked = true});
   }
-  list.add(w.experts_post, "experts_post.w", "post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight", D);
-}
-
-Gemma4::Gemma4(const Gemma4Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, V{"vocab_size", c.vocab_size}, U{"vocab_size_per_layer_input", c.per_layer_vocab};
-  const Dim P{"per_layer_dim", c.per_layer_dim}, LP{"n_layers * per_layer_dim", c.n_layers * c.per_layer_dim};
-  ones_.assign(static_cast<size_t>(std::max(c.head_dim, c.global_head_dim)), 1.0f);
-  local_ones = {.name = "ones", .data = ones_.data(), .size = c.head_dim, .grad = {}};
-  global_ones = {.name = "ones", .data = ones_.data(), .size = c.global_head_dim, .grad = {}};
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  if (c.per_layer_dim > 0) {
-    list.add(W_E_per_layer, "W_E_per_layer", "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", U, LP);
-    list.add(W_per_layer, "W_per_layer", "model.per_layer_model_projection.weight", "per_layer_model_proj.weight", LP, D);
-    list.add(per_layer_norm, "per_layer_norm.w", "model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", P);
-  }
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) add_layer(list, layer);
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  list.add(w.post);
 }
 
 // The one number that all global layers, or all with a window, have in a list of one for each layer.
@@ -548,8 +539,6 @@ Family gemma4_text_family() {
           .paper = "arXiv:2503.19786",
           .source = "src/model/gemma4.cpp",
           .make = read_gemma4_text,
-          .optional_prefixes = {"model."},
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"},
           .norms = Form::Norms::own,
           .has_forms = false};
 }

@@ -4,12 +4,10 @@
 // T rows of the step (sequences one after the other), N n_heads, H head_dim, D d_model, F d_ff, V vocab_size, C context.
 #include <cmath>
 
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
@@ -22,35 +20,31 @@ struct Gpt2Config : ModelShape {
 };
 
 struct Gpt2Block {
-  Vector ln1_w, ln1_b, ln2_w, ln2_b;  // [D]
-  Weight W_Q, W_K, W_V;               // [D, D] + bias [D]: thirds of the file's c_attn
-  Weight W_O;                         // [D, D] + bias [D]
-  Weight W_in;                        // [F, D] + bias [F]
-  Weight W_out;                       // [D, F] + bias [D]
+  LayerNorm ln1{{"ln1", "ln_1", "attn_norm"}};  // [D]
+  Attention attn;                               // W_Q, W_K, W_V: thirds of the file's c_attn; W_O. All [D, D] + bias [D]
+  LayerNorm ln2{{"ln2", "ln_2", "ffn_norm"}};   // [D]
+  Mlp mlp;                                      // W_in [F, D] + bias [F], W_out [D, F] + bias [D]
 };
 
 // Where dropout acts; a layer's sites are four apart.
 enum Gpt2Site : uint32_t { kGpt2Pattern, kGpt2Attention, kGpt2Mlp, kGpt2Embedding };
 uint32_t gpt2_site(Gpt2Site site, int64_t layer) { return site + static_cast<uint32_t>(layer) * 4; }
 
-class Gpt2 final : public Model {
+class Gpt2 final : public Decoder {
  public:
   explicit Gpt2(const Gpt2Config& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override { return {c.tied ? &W_E : &W_U, 0}; }  // #head
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
+  Tensor final_norm(Context& ctx, const Tensor& x) const override { return ln_final(ctx, x); }
   AttentionSpec attention_spec(int64_t layer) const;
 
   const Gpt2Config c;
-  Weight W_E;    // [V, D]
   Weight W_pos;  // [C, D]
-  Weight W_U;    // [V, D], if it is not the embedding
   std::vector<Gpt2Block> blocks;
-  Vector ln_final_w, ln_final_b;  // [D]
+  LayerNorm ln_final{{"ln_final", "transformer.ln_f", "output_norm"}};  // [D]
 };
 
 Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -59,19 +53,15 @@ Tensor Gpt2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = layer_norm(ctx, "ln1", resid_pre, w.ln1_w, w.ln1_b, c.norm);  // [T, D] #norm
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                        // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                  // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                  // [T, N, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                  // [T, N, H] #attention
-
+  const Tensor x = w.ln1(ctx, resid_pre);     // [T, D] #norm
+  const auto [q, k, v] = w.attn.qkv(ctx, x);  // [T, N, H] each; hooks attn.hook_q, _k, _v #attention
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                             // [T, D] #attention
+  Tensor attn_out = w.attn.out(ctx, z);                                                  // [T, D] #attention
   attn_out = ctx.hook("hook_attn_out", dropout(ctx, attn_out, c.resid_dropout, gpt2_site(kGpt2Attention, layer)));
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
 
-  const Tensor y = layer_norm(ctx, "ln2", resid_mid, w.ln2_w, w.ln2_b, c.norm);  // [T, D] #norm
-  Tensor mlp_out = mlp(ctx, "mlp", y, w.W_in, w.W_out, c.activation);            // gelu(y W_inᵀ + b_in) W_outᵀ + b_out #mlp
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
+  Tensor mlp_out = w.mlp(ctx, y);          // gelu(y W_inᵀ + b_in) W_outᵀ + b_out, [T, D] #mlp
   mlp_out = ctx.hook("hook_mlp_out", dropout(ctx, mlp_out, c.resid_dropout, gpt2_site(kGpt2Mlp, layer)));
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
@@ -89,32 +79,22 @@ Tensor Gpt2::embedded(Context& ctx, const Step& step) const {
   return dropout(ctx, add(ctx, tokens, positions), c.embd_dropout, kGpt2Embedding);
 }
 
-Tensor Gpt2::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                            // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Gpt2::block, *this, step, layer, x);  // #layers
-  return layer_norm(ctx, "ln_final", x, ln_final_w, ln_final_b, c.norm);                                     // [T, D] #final-norm
-}
-
-Gpt2::Gpt2(const Gpt2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size}, C{"context_length", c.context_length};
+Gpt2::Gpt2(const Gpt2Config& config) : Decoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list(c, {.norm = c.norm, .activation = c.activation});
+  const auto& [D, F, V, H, NH, GH] = list.size;
   const StoredLayout columns{.by_columns = true};
-  TensorList list;
   list.add(W_E, "W_E", "transformer.wte.weight", "token_embd.weight", V, D);
-  list.add(W_pos, "W_pos", "transformer.wpe.weight", "position_embd.weight", C, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    Gpt2Block& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "transformer.h.");
-    list.add_norm(w.ln1_w, w.ln1_b, "ln1", "ln_1", "attn_norm", D);
-    list.add_qkv(w.W_Q, w.W_K, w.W_V, {"attn.c_attn.weight", "attn_qkv.weight"}, {"attn.c_attn.bias", "attn_qkv.bias"}, D, D,
-                 true);
-    list.add_with_bias(w.W_O, "attn.O", "attn.c_proj", "attn_output", D, D, columns);
-    list.add_norm(w.ln2_w, w.ln2_b, "ln2", "ln_2", "ffn_norm", D);
-    list.add_with_bias(w.W_in, "mlp.in", "mlp.c_fc", "ffn_up", F, D, columns);
-    list.add_with_bias(w.W_out, "mlp.out", "mlp.c_proj", "ffn_down", D, F, columns);
+  list.add(W_pos, "W_pos", "transformer.wpe.weight", "position_embd.weight", {"context_length", c.context_length}, D);
+  for (Gpt2Block& w : blocks) {
+    list.begin_layer("transformer.h.");
+    list.add(w.ln1);
+    list.add_stacked_qkv(w.attn, {"attn.c_attn.weight", "attn_qkv.weight"}, {"attn.c_attn.bias", "attn_qkv.bias"}, true);
+    list.add_with_bias(w.attn.W_O, "attn.O", "attn.c_proj", "attn_output", D, D, columns);
+    list.add(w.ln2);
+    list.add(w.mlp, {.huggingface = "mlp.c_fc", .gguf = "ffn_up"}, {.huggingface = "mlp.c_proj", .gguf = "ffn_down"}, columns);
   }
   list.end_layers();
-  list.add_norm(ln_final_w, ln_final_b, "ln_final", "transformer.ln_f", "output_norm", D);
+  list.add(ln_final);
   if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
   set_tensors(list.take());
 }

@@ -2,20 +2,12 @@
 // other layer; a mixture of experts with clamped SwiGLU and biases; RMSNorm before each sub-layer. OpenAI, arXiv:2508.10925,
 // section 2. T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, E experts, F
 // d_ff (of an expert), V vocab_size.
-#include <algorithm>
-#include <cmath>
-
-#include "model/config.h"
+#include "model/decoder.h"
 #include "model/packed_weights.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/experts.h"
-#include "ops/linear.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
@@ -23,42 +15,32 @@ namespace {
 constexpr const char *kGateUp = "mlp.experts.gate_up_proj", *kGateUpBias = "mlp.experts.gate_up_proj_bias";
 
 struct GptOssConfig : DecoderConfig {
-  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
   ExpertSpec experts = {};
-  bool biases = true;   // of attention
   bool packed = false;  // experts in MXFP4 blocks, so [out, in] in a Hugging Face directory, too
 };
 
 struct GptOssBlock {
-  Vector ln1, ln2;              // [D]
-  Weight W_Q;                   // [N·H, D] + bias [N·H]
-  Weight W_K, W_V;              // [G·H, D] + bias [G·H]
-  Vector sinks;                 // [N]
-  Weight W_O;                   // [D, N·H] + bias [D]
-  Weight router;                // [E, D] + bias [E]
-  std::vector<Expert> experts;  // E of them. GGUF: gate and in [F, D] + bias [F]; else in [2 F, D] + bias [2 F], both by turns;
-                                // out [D, F] + bias [D]
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};                     // [D]
+  Attention attn;                                                           // W_Q, W_K, W_V, W_O, with biases
+  Vector sinks;                                                             // [N]
+  RmsNorm ln2{{"ln2", "post_attention_layernorm", "post_attention_norm"}};  // [D]
+  ExpertMlp mlp;  // router with bias [E]. GGUF: gate and in [F, D] + bias [F]; else in [2 F, D] + bias [2 F], both by turns;
+                  // out [D, F] + bias [D]
 };
 
-class GptOss final : public Model {
+class GptOss final : public RopeDecoder {
  public:
   GptOss(const GptOssConfig& c, bool gguf);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
-  std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts; }
+  std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].mlp.experts; }
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  AttentionSpec attention_spec(int64_t layer) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
+  AttentionSpec attention_spec(int64_t layer) const override;
   void add_experts(TensorList& list, std::vector<Expert>& experts, bool gguf) const;
 
   const GptOssConfig c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<GptOssBlock> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor GptOss::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -67,76 +49,39 @@ Tensor GptOss::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H] #attention
-  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));      // #rope
-  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));      // #rope
+  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                           // #rope
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.attn.out(ctx, z));                 // [T, D] #attention
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));    // [T, D] #residual
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H] #attention
-  const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D] #attention
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D] #residual
-
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // The best few of y W_routerᵀ + b go through their experts, weighed by the softmax over these few. #mlp
-  const Tensor experts = expert_mlp(ctx, "mlp", y, w.router, w.experts, c.experts);  // [T, D] #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", experts);                          // [T, D] #mlp
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));      // [T, D] #residual
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // [T, D] #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
 AttentionSpec GptOss::attention_spec(int64_t layer) const {
-  return {
-      .scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-      .window = c.windows[static_cast<size_t>(layer)],          // #window
-      .sinks = &blocks[static_cast<size_t>(layer)].sinks,  // a score that takes a share of each softmax and gives nothing #sinks
-      .dropout = c.attn_dropout,
-      .dropout_site = static_cast<uint32_t>(layer)};
+  AttentionSpec spec = RopeDecoder::attention_spec(layer);
+  spec.sinks = &blocks[static_cast<size_t>(layer)].sinks;  // a score that takes a share of each softmax and gives nothing #sinks
+  return spec;
 }
 
-Tensor GptOss::embedded(Context& ctx, const Step& step) const {
-  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
-}
-
-Tensor GptOss::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                              // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&GptOss::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head GptOss::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-GptOss::GptOss(const GptOssConfig& config, bool gguf) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    GptOssBlock& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D);
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    if (c.biases) {
-      list.add(w.W_Q.bias, "attn.b_Q", "self_attn.q_proj.bias", "attn_q.bias", NH);
-      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH);
-      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
-    }
+GptOss::GptOss(const GptOssConfig& config, bool gguf) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors();
+  for (GptOssBlock& w : blocks) {
+    list.add_layer(w.ln1);
+    list.add_qkv(w.attn);
     list.add(w.sinks, "attn.sinks", "self_attn.sinks", "attn_sinks.weight", {"n_heads", c.n_heads});
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    if (c.biases) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
-    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D);
-    list.add_with_bias(w.router, "mlp.router", "mlp.router", "ffn_gate_inp", {"n_experts", c.experts.count}, D);
-    add_experts(list, w.experts, gguf);
+    list.add_out(w.attn);
+    list.add(w.ln2);
+    list.add_with_bias(w.mlp.router, "mlp.router", "mlp.router", "ffn_gate_inp", {"n_experts", c.experts.count}, list.size.D);
+    add_experts(list, w.mlp.experts, gguf);
+    w.mlp.spec = c.experts;
   }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  end_tensors(list);
 }
 
 // Hugging Face files hold gate and up of all experts in one tensor [E, D, 2 F], or [E, 2 F, D] in MXFP4 blocks, by turns; GGUF
@@ -179,7 +124,7 @@ std::unique_ptr<Model> read_gpt_oss(const ModelConfig& config) {
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 150000);
   c.activation = Activation::silu;
   c.windows = read_windows(config, c.n_layers, 128, [](int64_t layer) { return layer % 2 == 0; });
-  c.biases = keys.flag("attention_bias", {}, true);
+  c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, true);
   c.packed = !config.gguf && packing_method(keys) == "mxfp4";
   c.experts = read_experts(keys, "intermediate_size", "expert_feed_forward_length");
   c.experts.softmax_over_all = false;
@@ -198,7 +143,7 @@ Json GptOss::config(ConfigFormat format) const {
     write_gguf_experts(keys, c.experts);
     return keys;
   }
-  keys["attention_bias"] = c.biases;
+  keys["attention_bias"] = c.qkv_bias;
   keys["num_local_experts"] = c.experts.count;
   keys["num_experts_per_tok"] = c.experts.per_row;
   keys["swiglu_limit"] = shortest(c.experts.limit);
@@ -217,9 +162,7 @@ Family gpt_oss_family() {
           .title = "gpt-oss",
           .paper = "arXiv:2508.10925",
           .source = "src/model/gpt_oss.cpp",
-          .make = read_gpt_oss,
-          .optional_prefixes = {"model."},
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}};
+          .make = read_gpt_oss};
 }
 
 }  // namespace vitrine

@@ -2,19 +2,14 @@
 // each head's query and key; SwiGLU, RMSNorm before each sub-layer. Liquid AI, arXiv:2511.23404.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size,
 // K taps of the convolution.
-#include <algorithm>
 #include <cmath>
 
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/short_conv.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
@@ -26,50 +21,38 @@ struct Lfm2Config : DecoderConfig {
 };
 
 struct Lfm2Block {
-  Vector ln1, ln2;  // [D]
-  // Of a layer with attention:
-  Vector q_norm, k_norm;  // [H]
-  Weight W_Q;             // [N·H, D]
-  Weight W_K, W_V;        // [G·H, D]
-  Weight W_O;             // [D, N·H]
-  ShortConv conv;         // of one with a convolution: D channels, K taps
-  Weight W_gate, W_in;    // [F, D]
-  Weight W_out;           // [D, F]
+  RmsNorm ln1{{"ln1", "operator_norm", "attn_norm"}};  // [D]
+  NormedAttention attn;                                // of a layer with attention: W_Q, W_K, W_V, W_O; q_norm, k_norm
+  ShortConv conv;                                      // of one with a convolution: D channels, K taps
+  RmsNorm ln2{{"ln2", "ffn_norm", "ffn_norm"}};        // [D]
+  GatedMlp mlp;                                        // W_gate, W_in, W_out
 };
 
-class Lfm2 final : public Model {
+class Lfm2 final : public RopeDecoder {
  public:
   explicit Lfm2(const Lfm2Config& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
-  AttentionSpec attention_spec(int64_t layer) const;
+  void add_attention(PartList& list, NormedAttention& w) const;
+  void add_convolution(PartList& list, ShortConv& w) const;
 
   const Lfm2Config c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<Lfm2Block> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor Lfm2::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const Lfm2Block& w = blocks[static_cast<size_t>(layer)];
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});                                // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                          // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                          // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                          // [T, G, H] #attention
-  q = rms_norm(ctx, "attn.q_norm", q, w.q_norm, c.norm);                                 // [T, N, H] #attention
-  k = rms_norm(ctx, "attn.k_norm", k, w.k_norm, c.norm);                                 // [T, G, H] #attention
+  auto [q, k, v] = w.attn.qkv(ctx, x);  // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  q = w.attn.q_norm(ctx, q);            // [T, N, H] #attention
+  k = w.attn.k_norm(ctx, k);            // [T, G, H] #attention
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // #rope
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                           // #rope
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
-  return attention_output(ctx, "attn", z, w.W_O);                                        // [T, D] #attention
+  return w.attn.out(ctx, z);                                                             // [T, D] #attention
 }
 
 Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -78,87 +61,60 @@ Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);                     // [T, D] #norm
+  const Tensor x = w.ln1(ctx, resid_pre);                                              // [T, D] #norm
   const Tensor update = first_sublayer(ctx, step, layer, x);                           // [T, D] #attention
   const Tensor attn_out = ctx.hook("hook_attn_out", update);                           // of both kinds [T, D] #attention
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
 
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // #mlp
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
 // Either kind. The convolution is (C ⊙ conv(B ⊙ u)) W_outᵀ of B, C and u that it makes of x.
 Tensor Lfm2::first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const {
-  if (c.attends[static_cast<size_t>(layer)]) return attend(ctx, step, layer, x);  // [T, D] #attention
-  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step,
-                    layer);  // of the last K positions #attention #window
+  if (c.attends[static_cast<size_t>(layer)]) return attend(ctx, step, layer, x);            // [T, D] #attention
+  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step, layer);  // of the last K positions #attention #window
 }
 
-AttentionSpec Lfm2::attention_spec(int64_t layer) const {
-  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
-}
-
-Tensor Lfm2::embedded(Context& ctx, const Step& step) const {
-  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
-}
-
-Tensor Lfm2::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                            // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Lfm2::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);                                                     // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Lfm2::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
-
-Lfm2::Lfm2(const Lfm2Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  const Dim H{"head_dim", c.head_dim}, DK{"d_model", c.d_model * c.taps}, K{"conv_L_cache", c.taps};
-  const auto part = [](int i) { return StoredLayout{.part = i, .parts = 3}; };
-  const auto add_attention = [&](TensorList& list, Lfm2Block& w) {
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_layernorm.weight", "attn_q_norm.weight", H);
-    list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_layernorm.weight", "attn_k_norm.weight", H);
-    list.add(w.W_O, "attn.W_O", "self_attn.out_proj.weight", "attn_output.weight", D, NH);
-  };
-  const auto add_convolution = [&](TensorList& list, Lfm2Block& w) {
-    list.add(w.conv.W_B, "conv.W_B", "conv.in_proj.weight", "shortconv.in_proj.weight", D, D, part(0));
-    list.add(w.conv.W_C, "conv.W_C", "conv.in_proj.weight", "shortconv.in_proj.weight", D, D, part(1));
-    list.add(w.conv.W_x, "conv.W_x", "conv.in_proj.weight", "shortconv.in_proj.weight", D, D, part(2));
-    if (c.conv_bias) {
-      list.add(w.conv.W_B.bias, "conv.b_B", "conv.in_proj.bias", "shortconv.in_proj.bias", D, part(0));
-      list.add(w.conv.W_C.bias, "conv.b_C", "conv.in_proj.bias", "shortconv.in_proj.bias", D, part(1));
-      list.add(w.conv.W_x.bias, "conv.b_x", "conv.in_proj.bias", "shortconv.in_proj.bias", D, part(2));
-    }
-    list.add(w.conv.kernel, "conv.kernel", "conv.conv.weight", "shortconv.conv.weight", DK, {.taps = K});
-    if (c.conv_bias) list.add(w.conv.bias, "conv.bias", "conv.conv.bias", "shortconv.conv.bias", D);
-    list.add(w.conv.W_out, "conv.W_out", "conv.out_proj.weight", "shortconv.out_proj.weight", D, D);
-    if (c.conv_bias) list.add(w.conv.W_out.bias, "conv.b_out", "conv.out_proj.bias", "shortconv.out_proj.bias", D);
-  };
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
+Lfm2::Lfm2(const Lfm2Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  ln_final.name = {"ln_final", "model.embedding_norm", "token_embd_norm"};  // llama.cpp's misnomer
+  PartList list = begin_tensors();
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     Lfm2Block& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "operator_norm.weight", "attn_norm.weight", D);
-    c.attends[static_cast<size_t>(layer)] ? add_attention(list, w) : add_convolution(list, w);
-    list.add(w.ln2, "ln2.w", "ffn_norm.weight", "ffn_norm.weight", D);
-    list.add(w.W_gate, "mlp.W_gate", "feed_forward.w1.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "feed_forward.w3.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "feed_forward.w2.weight", "ffn_down.weight", D, F);
+    list.add_layer(w.ln1);
+    c.attends[static_cast<size_t>(layer)] ? add_attention(list, w.attn) : add_convolution(list, w.conv);
+    list.add(w.ln2);
+    list.add(w.mlp, {.gate = "feed_forward.w1", .in = "feed_forward.w3", .out = "feed_forward.w2"});
   }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.embedding_norm.weight", "token_embd_norm.weight", D);  // llama.cpp's misnomer
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  end_tensors(list);
+}
+
+void Lfm2::add_attention(PartList& list, NormedAttention& w) const {
+  w.q_norm.name.huggingface = "self_attn.q_layernorm";
+  w.k_norm.name.huggingface = "self_attn.k_layernorm";
+  list.add_qkv(w);
+  list.add(w.q_norm, list.size.H);
+  list.add(w.k_norm, list.size.H);
+  list.add_out(w, "self_attn.out_proj");
+}
+
+void Lfm2::add_convolution(PartList& list, ShortConv& w) const {
+  const Dim D = list.size.D, DK{"d_model", c.d_model * c.taps}, K{"conv_L_cache", c.taps};
+  const auto part = [](int i) { return StoredLayout{.part = i, .parts = 3}; };
+  list.add(w.W_B, "conv.W_B", "conv.in_proj.weight", "shortconv.in_proj.weight", D, D, part(0));
+  list.add(w.W_C, "conv.W_C", "conv.in_proj.weight", "shortconv.in_proj.weight", D, D, part(1));
+  list.add(w.W_x, "conv.W_x", "conv.in_proj.weight", "shortconv.in_proj.weight", D, D, part(2));
+  if (c.conv_bias) {
+    list.add(w.W_B.bias, "conv.b_B", "conv.in_proj.bias", "shortconv.in_proj.bias", D, part(0));
+    list.add(w.W_C.bias, "conv.b_C", "conv.in_proj.bias", "shortconv.in_proj.bias", D, part(1));
+    list.add(w.W_x.bias, "conv.b_x", "conv.in_proj.bias", "shortconv.in_proj.bias", D, part(2));
+  }
+  list.add(w.kernel, "conv.kernel", "conv.conv.weight", "shortconv.conv.weight", DK, {.taps = K});
+  if (c.conv_bias) list.add(w.bias, "conv.bias", "conv.conv.bias", "shortconv.conv.bias", D);
+  list.add(w.W_out, "conv.W_out", "conv.out_proj.weight", "shortconv.out_proj.weight", D, D);
+  if (c.conv_bias) list.add(w.W_out.bias, "conv.b_out", "conv.out_proj.bias", "shortconv.out_proj.bias", D);
 }
 
 // Which layers attend: by layer_types, else by full_attn_idxs, else all.
@@ -260,9 +216,7 @@ Family lfm2_family() {
           .title = "LFM2",
           .paper = "arXiv:2511.23404",
           .source = "src/model/lfm2.cpp",
-          .make = read_lfm2,
-          .optional_prefixes = {"model."},
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}};
+          .make = read_lfm2};
 }
 
 }  // namespace vitrine

@@ -2,57 +2,37 @@
 // heads and one over the keys, before they turn. Team OLMo, arXiv:2501.00656. OLMo 3 (2512.13961) has a
 // window on three layers of four, which YaRN does not stretch.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
-#include <algorithm>
-#include <cmath>
-
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
 struct OlmoConfig : DecoderConfig {
-  bool attention_bias = false;
-  RopeSpec local_rope = {};           // of layers with a window
-  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
+  RopeSpec local_rope = {};  // of layers with a window
 };
 
 struct OlmoBlock {
-  Weight W_Q;                 // [N·H, D]
-  Weight W_K, W_V;            // [G·H, D]
-  Vector q_norm;              // [N·H]
-  Vector k_norm;              // [G·H]
-  Weight W_O;                 // [D, N·H]
-  Vector ln1_post, ln2_post;  // [D]
-  Weight W_gate, W_in;        // [F, D]
-  Weight W_out;               // [D, F]
+  NormedAttention attn;  // W_Q, W_K, W_V, W_O; q_norm [N·H], k_norm [G·H]
+  RmsNorm ln1_post{{"ln1_post", "post_attention_layernorm", "post_attention_norm"}};  // [D]
+  GatedMlp mlp;                                                                       // W_gate, W_in, W_out
+  RmsNorm ln2_post{{"ln2_post", "post_feedforward_layernorm", "post_ffw_norm"}};      // [D]
 };
 
-class Olmo final : public Model {
+class Olmo final : public RopeDecoder {
  public:
   explicit Olmo(const OlmoConfig& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  AttentionSpec attention_spec(int64_t layer) const;
-  const RopeSpec& rope_spec(int64_t layer) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
+  const RopeSpec& rope_spec(int64_t layer) const override;
 
   const OlmoConfig c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<OlmoBlock> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor Olmo::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -61,91 +41,48 @@ Tensor Olmo::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  auto [q, k, v] = linear(ctx, resid_pre, {w.W_Q, w.W_K, w.W_V});  // no norm in front #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));    // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));    // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));    // [T, G, H] #attention
+  auto [q, k, v] =
+      w.attn.qkv(ctx, resid_pre);  // no norm in front; [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
   // The norm is of all heads together: its mean square runs over N·H components. #attention
-  q = rms_norm(ctx, "attn.q_norm", merge_heads(ctx, q), w.q_norm, c.norm);  // [T, N·H] #attention
-  k = rms_norm(ctx, "attn.k_norm", merge_heads(ctx, k), w.k_norm, c.norm);  // [T, G·H] #attention
-  q = rope(ctx, split_heads(ctx, q, c.head_dim), step, rope_spec(layer));   // [T, N, H] #rope
-  k = rope(ctx, split_heads(ctx, k, c.head_dim), step, rope_spec(layer));   // [T, G, H] #rope
+  q = w.attn.q_norm(ctx, merge_heads(ctx, q));                             // [T, N·H] #attention
+  k = w.attn.k_norm(ctx, merge_heads(ctx, k));                             // [T, G·H] #attention
+  q = rope(ctx, split_heads(ctx, q, c.head_dim), step, rope_spec(layer));  // [T, N, H] #rope
+  k = rope(ctx, split_heads(ctx, k, c.head_dim), step, rope_spec(layer));  // [T, G, H] #rope
   q = ctx.hook("attn.hook_rot_q", q);
   k = ctx.hook("attn.hook_rot_k", k);
-
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));           // [T, N, H] #attention
-  Tensor attn_out = attention_output(ctx, "attn", z, w.W_O);                                      // [T, D] #attention
-  attn_out = ctx.hook("hook_attn_out", rms_norm(ctx, "ln1_post", attn_out, w.ln1_post, c.norm));  // #post-norm
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));             // [T, D] #residual
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));    // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.ln1_post(ctx, w.attn.out(ctx, z)));  // [T, D] #attention #post-norm
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));      // [T, D] #residual
 
   // SwiGLU: (silu(x W_gateᵀ) ⊙ x W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  Tensor mlp_out = gated_mlp(ctx, "mlp", resid_mid, w.W_gate, w.W_in, w.W_out, c.activation);  // [T, D] #mlp
-  mlp_out = ctx.hook("hook_mlp_out", rms_norm(ctx, "ln2_post", mlp_out, w.ln2_post, c.norm));  // #post-norm
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                // [T, D] #residual
-}
-
-AttentionSpec Olmo::attention_spec(int64_t layer) const {
-  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-          .window = c.windows[static_cast<size_t>(layer)],          // #window
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.ln2_post(ctx, w.mlp(ctx, resid_mid)));  // [T, D] #mlp #post-norm
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));             // [T, D] #residual
 }
 
 const RopeSpec& Olmo::rope_spec(int64_t layer) const {
   return c.windows[static_cast<size_t>(layer)] == kNoWindow ? c.rope : c.local_rope;  // #rope
 }
 
-Tensor Olmo::embedded(Context& ctx, const Step& step) const {
-  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
-}
-
-Tensor Olmo::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                            // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Olmo::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);                                                     // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Olmo::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
-
-Olmo::Olmo(const OlmoConfig& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    OlmoBlock& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    if (c.attention_bias) {
-      list.add(w.W_Q.bias, "attn.b_Q", "self_attn.q_proj.bias", "attn_q.bias", NH);
-      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH);
-      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
-    }
-    list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_norm.weight", "attn_q_norm.weight", NH);
-    list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_norm.weight", "attn_k_norm.weight", GH);
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    if (c.attention_bias) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
-    list.add(w.ln1_post, "ln1_post.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D);
-    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
-    list.add(w.ln2_post, "ln2_post.w", "post_feedforward_layernorm.weight", "post_ffw_norm.weight", D);
+Olmo::Olmo(const OlmoConfig& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors();
+  for (OlmoBlock& w : blocks) {
+    list.begin_layer();
+    list.add_qkv(w.attn);
+    list.add(w.attn.q_norm, list.size.NH);
+    list.add(w.attn.k_norm, list.size.GH);
+    list.add_out(w.attn);
+    list.add(w.ln1_post);
+    list.add(w.mlp);
+    list.add(w.ln2_post);
   }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  end_tensors(list);
 }
 
 OlmoConfig read(const ModelConfig& config, const char* family) {
   OlmoConfig c{read_decoder(config, family, {.context_length = 2048, .n_kv_heads = 0})};
   c.norm.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
-  c.attention_bias = config.keys.flag("attention_bias", {}, false);
+  c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   return c;
 }
 
@@ -204,7 +141,7 @@ Json Olmo::config(ConfigFormat format) const {
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);
-  keys["attention_bias"] = c.attention_bias;
+  keys["attention_bias"] = c.qkv_bias;
   if (c.family != "olmo3") return keys;
   keys.erase("rope_theta");
   keys.erase("rope_scaling");
@@ -221,8 +158,6 @@ Family olmo_family_of(const char* name, const char* architecture, const char* ti
           .paper = paper,
           .source = "src/model/olmo.cpp",
           .make = make,
-          .optional_prefixes = {"model."},
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"},
           .norms = Form::Norms::own};
 }
 

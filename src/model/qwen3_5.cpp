@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/causal_conv.h"
@@ -14,10 +15,7 @@
 #include "ops/embed.h"
 #include "ops/gated_delta.h"
 #include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
@@ -25,7 +23,6 @@ namespace {
 constexpr double kLengthEps = 1e-6;  // under the root of a query's and key's length
 
 struct Qwen35Config : DecoderConfig {
-  bool attention_bias = false;
   std::vector<bool> attends = {};  // of each layer; the others have the recurrence
   DeltaSpec delta = {};
   // What files say and text does not need: the period of layers, and the pairs that turn with time, height and width.
@@ -33,67 +30,67 @@ struct Qwen35Config : DecoderConfig {
   std::vector<int64_t> sections = {11, 11, 10};
 };
 
-struct Qwen35Block {
-  Vector ln1, ln2;  // [D]
-  // Of a layer with attention.
-  Weight W_QG;            // [N·2H, D] each head's query, then its gate
-  Weight W_K, W_V;        // [G·H, D]
-  Vector q_norm, k_norm;  // [H]
-  // Of one with the recurrence.
-  Weight W_QKV;         // [2J·A + M·B, D]
-  Weight W_Z;           // [M·B, D] gates
-  Weight W_beta, W_A;   // [M, D]
-  Vector kernel;        // [2J·A + M·B, K]
-  Vector no_bias;       // the convolution's
-  Vector A, dt_bias;    // [M]
-  Vector norm;          // [B]
-  Weight W_O;           // [D, N·H] or [D, M·B]
-  Weight W_gate, W_in;  // [F, D]
-  Weight W_out;         // [D, F]
+// Attention whose heads' results pass a gate.
+struct Qwen35Attention : NormedAttention {
+  Weight W_QG;  // [N·2H, D] each head's query, then its gate; in the place of W_Q
 };
 
-class Qwen35 final : public Model {
+struct Qwen35Delta {
+  Weight W_QKV;                  // [2J·A + M·B, D]
+  Weight W_Z;                    // [M·B, D] gates
+  Weight W_beta, W_A;            // [M, D]
+  Vector kernel;                 // [2J·A + M·B, K]
+  Vector no_bias;                // the convolution's
+  Vector A, dt_bias;             // [M]
+  RmsNorm norm{{"delta.norm"}};  // [B]
+  Weight W_O;                    // [D, M·B]
+};
+
+struct Qwen35Block {
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};                     // [D]
+  Qwen35Attention attn;                                                     // of a layer with attention
+  Qwen35Delta delta;                                                        // of one with the recurrence
+  RmsNorm ln2{{"ln2", "post_attention_layernorm", "post_attention_norm"}};  // [D]
+  GatedMlp mlp;                                                             // W_gate, W_in, W_out
+};
+
+class Qwen35 final : public RopeDecoder {
  public:
   explicit Qwen35(const Qwen35Config& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor recur(Context& ctx, const Step& step, int layer, const Tensor& x) const;
-  AttentionSpec attention_spec(int64_t layer) const;
+  void add_attention(PartList& list, Qwen35Attention& w) const;
+  void add_recurrence(PartList& list, Qwen35Delta& w) const;
 
   const Qwen35Config c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<Qwen35Block> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor Qwen35::attend(Context& ctx, const Step& step, int layer, const Tensor& x) const {
-  const Qwen35Block& w = blocks[static_cast<size_t>(layer)];
-  auto [qg, k, v] = linear(ctx, x, {w.W_QG, w.W_K, w.W_V});                                        // one pass over x #attention
+  const Qwen35Attention& w = blocks[static_cast<size_t>(layer)].attn;
+  auto [qg, k, v] = linear(ctx, x, {w.W_QG, w.W_K, w.W_V});                                        // one pass over x #heads
   qg = split_heads(ctx, qg, 2 * c.head_dim);                                                       // [T, N, 2H]
-  Tensor q = ctx.hook("attn.hook_q", take_columns(ctx, qg, 0, c.head_dim));                        // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                    // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                    // [T, G, H] #attention
-  q = rms_norm(ctx, "attn.q_norm", q, w.q_norm, c.norm);                                           // [T, N, H] #attention
-  k = rms_norm(ctx, "attn.k_norm", k, w.k_norm, c.norm);                                           // [T, G, H] #attention
+  Tensor q = ctx.hook("attn.hook_q", take_columns(ctx, qg, 0, c.head_dim));                        // [T, N, H] #heads
+  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));                                    // [T, G, H] #heads
+  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));                                    // [T, G, H] #heads
+  q = w.q_norm(ctx, q);                                                                            // [T, N, H] #attention
+  k = w.k_norm(ctx, k);                                                                            // [T, G, H] #attention
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                                     // #rope
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                                     // #rope
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));            // [T, N, H] #attention
   const Tensor gate = ctx.hook("attn.hook_gate", take_columns(ctx, qg, c.head_dim, c.head_dim));   // [T, N, H] #attention
   const Tensor gated_z = ctx.hook("attn.hook_gated_z", gated(ctx, gate, z, Activation::sigmoid));  // [T, N, H] #attention
-  return attention_output(ctx, "attn", gated_z, w.W_O);                                            // [T, D] #attention
+  return w.out(ctx, gated_z);                                                                      // [T, D] #attention
 }
 
 // A state for each head instead of keys and values for each position: it forgets, and learns what v is under k. #delta
 Tensor Qwen35::recur(Context& ctx, const Step& step, int layer, const Tensor& x) const {
-  const Qwen35Block& w = blocks[static_cast<size_t>(layer)];
+  const Qwen35Delta& w = blocks[static_cast<size_t>(layer)].delta;
   const DeltaSpec& d = c.delta;
   const int64_t keys = d.n_key_heads * d.d_key, values = d.n_heads * d.d_value;
   const auto [mixed, z_gate, beta_logit, decay_logit] = linear(ctx, x, {w.W_QKV, w.W_Z, w.W_beta, w.W_A});  // one pass #delta
@@ -110,7 +107,7 @@ Tensor Qwen35::recur(Context& ctx, const Step& step, int layer, const Tensor& x)
       l2_norm(ctx, q, kLengthEps, 1 / std::sqrt(static_cast<double>(d.d_key)));  // with the scale of scores #delta
   const Tensor unit_k = l2_norm(ctx, k, kLengthEps);                             // #delta
   const Tensor z = gated_delta(ctx, "delta", unit_q, unit_k, v, decay, beta, step, layer, d.tiled);   // [T, M, B] #delta
-  const Tensor normed = rms_norm(ctx, "delta.norm", z, w.norm, {.eps = c.norm.eps});                  // [T, M, B] #delta
+  const Tensor normed = w.norm(ctx, z);                                                               // [T, M, B] #delta
   const Tensor gate = ctx.hook("delta.hook_gate", split_heads(ctx, z_gate, d.d_value));               // [T, M, B] #delta
   const Tensor gated_z = ctx.hook("delta.hook_gated_z", gated(ctx, gate, normed, Activation::silu));  // [T, M, B] #delta
   return attention_output(ctx, "delta", gated_z, w.W_O);                                              // [T, D] #delta
@@ -122,14 +119,14 @@ Tensor Qwen35::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
-  const Tensor update = first_sublayer(ctx, step, layer, x);        // [T, D] #attention
+  const Tensor x = w.ln1(ctx, resid_pre);                     // [T, D] #norm
+  const Tensor update = first_sublayer(ctx, step, layer, x);  // [T, D] #attention
   const Tensor attn_out = ctx.hook("hook_attn_out", update);  // of either kind: TransformerLens's name for the first sub-layer
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));  // [T, D] #residual
 
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // #mlp
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
@@ -137,84 +134,58 @@ Tensor Qwen35::first_sublayer(Context& ctx, const Step& step, int layer, const T
   return c.attends[static_cast<size_t>(layer)] ? attend(ctx, step, layer, x) : recur(ctx, step, layer, x);
 }
 
-AttentionSpec Qwen35::attention_spec(int64_t layer) const {
-  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
+Qwen35::Qwen35(const Qwen35Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors({.gguf_offset = 1});  // GGUF holds the factor 1 + w
+  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
+    Qwen35Block& w = blocks[static_cast<size_t>(layer)];
+    list.begin_layer();
+    list.add(w.ln1);
+    c.attends[static_cast<size_t>(layer)] ? add_attention(list, w.attn) : add_recurrence(list, w.delta);
+    list.add(w.ln2);
+    list.add(w.mlp);
+  }
+  end_tensors(list);
 }
 
-Tensor Qwen35::embedded(Context& ctx, const Step& step) const {
-  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
+void Qwen35::add_attention(PartList& list, Qwen35Attention& w) const {
+  const auto& [D, F, V, H, NH, GH] = list.size;
+  const Dim QG{"2 * n_heads * head_dim", 2 * NH.size};
+  list.add(w.W_QG, "attn.W_QG", "self_attn.q_proj.weight", "attn_q.weight", QG, D);
+  list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
+  list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
+  if (c.qkv_bias) {
+    list.add(w.W_QG.bias, "attn.b_QG", "self_attn.q_proj.bias", "attn_q.bias", QG);
+    list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH);
+    list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
+  }
+  list.add(w.q_norm, H);
+  list.add(w.k_norm, H);
+  list.add_out(w);
 }
 
-Tensor Qwen35::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                              // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Qwen35::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Qwen35::head() const { return {c.tied ? &W_E : &W_U}; }  // #head
-
-Qwen35::Qwen35(const Qwen35Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+void Qwen35::add_recurrence(PartList& list, Qwen35Delta& w) const {
   const DeltaSpec& d = c.delta;
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  const Dim QG{"2 * n_heads * head_dim", 2 * c.n_heads * c.head_dim}, H{"head_dim", c.head_dim};
-  const Dim M{"linear_num_value_heads", d.n_heads}, B{"linear_value_head_dim", d.d_value};
+  const Dim D = list.size.D, M{"linear_num_value_heads", d.n_heads}, B{"linear_value_head_dim", d.d_value};
   const Dim MB{"linear_num_value_heads * linear_value_head_dim", d.n_heads * d.d_value};
   const Dim QKV{"2 * linear_num_key_heads * linear_key_head_dim + linear_num_value_heads * linear_value_head_dim", d.channels()};
   const Dim kernel{QKV.formula, d.channels() * d.taps}, K{"linear_conv_kernel_dim", d.taps};
-  // GGUF has the first heads of all key heads, then the second ones …; and the factor 1 + w.
+  const int64_t keys = 2 * d.n_key_heads * d.d_key;
+  // GGUF has the first heads of all key heads, then the second ones ….
   const auto tiles = [&](int64_t rows, int64_t first = 0, bool inputs = false) {
     return HeadTiles{d.n_key_heads, d.n_heads / d.n_key_heads, rows, first, inputs};
   };
-  const StoredLayout norm{.gguf_offset = 1};
-  const auto add_attention = [&](TensorList& list, Qwen35Block& w) {
-    list.add(w.W_QG, "attn.W_QG", "self_attn.q_proj.weight", "attn_q.weight", QG, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    if (c.attention_bias) {
-      list.add(w.W_QG.bias, "attn.b_QG", "self_attn.q_proj.bias", "attn_q.bias", QG);
-      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH);
-      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
-    }
-    list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_norm.weight", "attn_q_norm.weight", H, norm);
-    list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_norm.weight", "attn_k_norm.weight", H, norm);
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    if (c.attention_bias) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
-  };
-  const auto add_recurrence = [&](TensorList& list, Qwen35Block& w) {
-    const int64_t keys = 2 * d.n_key_heads * d.d_key;
-    list.add(w.W_QKV, "delta.W_QKV", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight", QKV, D,
-             {.tiles = tiles(d.d_value, keys)});
-    list.add(w.W_Z, "delta.W_Z", "linear_attn.in_proj_z.weight", "attn_gate.weight", MB, D, {.tiles = tiles(d.d_value)});
-    list.add(w.W_beta, "delta.W_beta", "linear_attn.in_proj_b.weight", "ssm_beta.weight", M, D, {.tiles = tiles(1)});
-    list.add(w.W_A, "delta.W_A", "linear_attn.in_proj_a.weight", "ssm_alpha.weight", M, D, {.tiles = tiles(1)});
-    list.add(w.kernel, "delta.conv.kernel", "linear_attn.conv1d.weight", "ssm_conv1d.weight", kernel,
-             {.taps = K, .tiles = tiles(d.d_value * d.taps, keys * d.taps)});
-    list.add(w.A, "delta.A", "linear_attn.A_log", "ssm_a", M, {.tiles = tiles(1), .gguf_minus_exp = true});
-    list.add(w.dt_bias, "delta.dt_bias", "linear_attn.dt_bias", "ssm_dt.bias", M, {.tiles = tiles(1)});
-    list.add(w.norm, "delta.norm.w", "linear_attn.norm.weight", "ssm_norm.weight", B);
-    list.add(w.W_O, "delta.W_O", "linear_attn.out_proj.weight", "ssm_out.weight", D, MB, {.tiles = tiles(d.d_value, 0, true)});
-  };
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    Qwen35Block& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D, norm);
-    c.attends[static_cast<size_t>(layer)] ? add_attention(list, w) : add_recurrence(list, w);
-    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "post_attention_norm.weight", D, norm);
-    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
-  }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D, norm);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  list.add(w.W_QKV, "delta.W_QKV", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight", QKV, D,
+           {.tiles = tiles(d.d_value, keys)});
+  list.add(w.W_Z, "delta.W_Z", "linear_attn.in_proj_z.weight", "attn_gate.weight", MB, D, {.tiles = tiles(d.d_value)});
+  list.add(w.W_beta, "delta.W_beta", "linear_attn.in_proj_b.weight", "ssm_beta.weight", M, D, {.tiles = tiles(1)});
+  list.add(w.W_A, "delta.W_A", "linear_attn.in_proj_a.weight", "ssm_alpha.weight", M, D, {.tiles = tiles(1)});
+  list.add(w.kernel, "delta.conv.kernel", "linear_attn.conv1d.weight", "ssm_conv1d.weight", kernel,
+           {.taps = K, .tiles = tiles(d.d_value * d.taps, keys * d.taps)});
+  list.add(w.A, "delta.A", "linear_attn.A_log", "ssm_a", M, {.tiles = tiles(1), .gguf_minus_exp = true});
+  list.add(w.dt_bias, "delta.dt_bias", "linear_attn.dt_bias", "ssm_dt.bias", M, {.tiles = tiles(1)});
+  w.norm.spec = {.eps = c.norm.eps};  // in both files the factor is w itself
+  list.add(w.norm.w, "delta.norm.w", "linear_attn.norm.weight", "ssm_norm.weight", B);
+  list.add(w.W_O, "delta.W_O", "linear_attn.out_proj.weight", "ssm_out.weight", D, MB, {.tiles = tiles(d.d_value, 0, true)});
 }
 
 // Which layers attend: by layer_types, else every full_attention_interval-th.
@@ -310,7 +281,7 @@ std::unique_ptr<Model> read_qwen3_5_text(const ModelConfig& config) {
   }
   c.norm.offset = config.gguf ? 0.0 : 1.0;
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
-  c.attention_bias = keys.flag("attention_bias", {}, false);
+  c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   c.rope = read_partial_rope(config, c.head_dim, c.sections);
   c.interval = keys.positive("full_attention_interval", {}, 4);
   c.attends = read_layer_kinds(config, c.n_layers, c.interval);
@@ -344,7 +315,7 @@ Json Qwen35::config(ConfigFormat format) const {
                              {"mrope_interleaved", true}};
   for (const bool attends : c.attends) keys["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
   keys["hidden_act"] = activation_key(c.activation);
-  keys["attention_bias"] = c.attention_bias;
+  keys["attention_bias"] = c.qkv_bias;
   keys["linear_conv_kernel_dim"] = d.taps;
   keys["linear_key_head_dim"] = d.d_key;
   keys["linear_value_head_dim"] = d.d_value;
@@ -363,7 +334,6 @@ Family qwen3_5_text_family() {
           .paper = "arXiv:2412.06464",
           .source = "src/model/qwen3_5.cpp",
           .make = read_qwen3_5_text,
-          .optional_prefixes = {"model."},
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
           .ignored_prefixes = {"mtp.", "model.mtp."}};
 }

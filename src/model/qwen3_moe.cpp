@@ -3,60 +3,40 @@
 // Qwen Team, arXiv:2505.09388, section 2.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, E experts, F d_ff (of
 // layers without experts), V vocab_size.
-#include <algorithm>
-#include <cmath>
-
+#include "model/decoder.h"
 #include "model/expert_tensors.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/experts.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
 struct Qwen3MoeConfig : DecoderConfig {
-  bool attention_bias = false;
-  int64_t window = kNoWindow;  // of every layer
   ExpertSpec experts = {};
   std::vector<bool> dense = {};  // layers without experts
 };
 
 struct Qwen3MoeBlock {
-  Vector ln1, ln2;        // [D]
-  Vector q_norm, k_norm;  // [H]
-  Weight W_Q;             // [N·H, D]
-  Weight W_K, W_V;        // [G·H, D]
-  Weight W_O;             // [D, N·H]
-  ExpertWeights experts;  // none: a layer without
-  Weight W_gate, W_in;    // [F, D] of a layer without experts
-  Weight W_out;           // [D, F]
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};          // [D]
+  NormedAttention attn;                                          // W_Q, W_K, W_V, W_O; q_norm, k_norm
+  RmsNorm ln2{{"ln2", "post_attention_layernorm", "ffn_norm"}};  // [D]
+  GatedMlp mlp;                                                  // of a layer without experts: W_gate, W_in, W_out
+  ExpertMlp experts;                                             // of one with E experts
 };
 
-class Qwen3Moe final : public Model {
+class Qwen3Moe final : public RopeDecoder {
  public:
   Qwen3Moe(const Qwen3MoeConfig& c, bool stacked);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
   std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  AttentionSpec attention_spec(int64_t layer) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
 
   const Qwen3MoeConfig c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<Qwen3MoeBlock> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor Qwen3Moe::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -65,86 +45,32 @@ Tensor Qwen3Moe::block(Context& ctx, const Step& step, int layer, Tensor resid_p
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H] #attention
-  q = rms_norm(ctx, "attn.q_norm", q, w.q_norm, c.norm);            // [T, N, H] #attention
-  k = rms_norm(ctx, "attn.k_norm", k, w.k_norm, c.norm);            // [T, G, H] #attention
-  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));      // #rope
-  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));      // #rope
+  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  q = w.attn.q_norm(ctx, q);               // [T, N, H] #attention
+  k = w.attn.k_norm(ctx, k);               // [T, G, H] #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                           // #rope
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.attn.out(ctx, z));                 // [T, D] #attention
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));    // [T, D] #residual
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H] #attention
-  const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D] #attention
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D] #residual
-
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // The softmax of y W_routerᵀ weighs the experts; the best few give Σ weight · (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ. #mlp
-  Tensor mlp_out = c.dense[static_cast<size_t>(layer)]
-                       ? gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation)  // #mlp
-                       : expert_mlp(ctx, "mlp", y, w.experts.router, w.experts.experts, c.experts);
-  mlp_out = ctx.hook("hook_mlp_out", mlp_out);                                   // [T, D] #mlp
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
+  const Tensor update = c.dense[static_cast<size_t>(layer)] ? w.mlp(ctx, y) : w.experts(ctx, y);  // [T, D] #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", update);                                        // [T, D] #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                   // [T, D] #residual
 }
-
-AttentionSpec Qwen3Moe::attention_spec(int64_t layer) const {
-  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-          .window = c.window,                                       // #window
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
-}
-
-Tensor Qwen3Moe::embedded(Context& ctx, const Step& step) const {
-  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
-}
-
-Tensor Qwen3Moe::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                                // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&Qwen3Moe::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head Qwen3Moe::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
 
 Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config, bool stacked)
-    : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
-  const Dim H{"head_dim", c.head_dim};
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
+    : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors();
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     Qwen3MoeBlock& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D);
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    if (c.attention_bias) {
-      list.add(w.W_Q.bias, "attn.b_Q", "self_attn.q_proj.bias", "attn_q.bias", NH);
-      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH);
-      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
-    }
-    list.add(w.q_norm, "attn.q_norm.w", "self_attn.q_norm.weight", "attn_q_norm.weight", H);
-    list.add(w.k_norm, "attn.k_norm.w", "self_attn.k_norm.weight", "attn_k_norm.weight", H);
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    if (c.attention_bias) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
-    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D);
-    if (!c.dense[static_cast<size_t>(layer)]) {
-      add_experts(list, w.experts, c.experts, D, stacked);
-      continue;
-    }
-    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
+    list.add_layer(w.ln1, w.attn, w.ln2);
+    c.dense[static_cast<size_t>(layer)] ? list.add(w.mlp) : add_experts(list, w.experts, c.experts, stacked);
   }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  end_tensors(list);
 }
 
 // Layer `layer` of these: experts in every decoder_sparse_step-th layer but those that mlp_only_layers lists.
@@ -163,9 +89,9 @@ std::unique_ptr<Model> read_qwen3_moe(const ModelConfig& config) {
   Qwen3MoeConfig c{read_decoder(config, "qwen3_moe", {.context_length = 32768, .n_kv_heads = 4})};
   c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
-  c.attention_bias = keys.flag("attention_bias", {}, false);
+  c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   if (keys.flag("use_sliding_window", {}, false))
-    c.window = keys.mentions("sliding_window") ? keys.find_positive("sliding_window").value_or(kNoWindow) : 4096;
+    c.set_window_of_all(keys.mentions("sliding_window") ? keys.find_positive("sliding_window").value_or(kNoWindow) : 4096);
   else
     keys.ignore({"sliding_window", "attention.sliding_window"});
   c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length",
@@ -189,9 +115,9 @@ Json Qwen3Moe::config(ConfigFormat format) const {
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);
-  keys["attention_bias"] = c.attention_bias;
-  keys["use_sliding_window"] = c.window != kNoWindow;
-  if (c.window != kNoWindow) keys["sliding_window"] = c.window;
+  keys["attention_bias"] = c.qkv_bias;
+  keys["use_sliding_window"] = c.has_windows();
+  if (c.has_windows()) keys["sliding_window"] = c.window_of_all();
   keys["num_experts"] = c.experts.count;
   keys["num_experts_per_tok"] = c.experts.per_row;
   keys["moe_intermediate_size"] = c.experts.d_ff;
@@ -212,9 +138,7 @@ Family qwen3_moe_family() {
           .title = "Qwen 3 MoE",
           .paper = "arXiv:2505.09388",
           .source = "src/model/qwen3_moe.cpp",
-          .make = read_qwen3_moe,
-          .optional_prefixes = {"model."},
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}};
+          .make = read_qwen3_moe};
 }
 
 }  // namespace vitrine

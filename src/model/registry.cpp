@@ -105,6 +105,10 @@ const Family& find_family(const ConfigReader& keys, bool gguf) {
   keys.fail("model_type", "is a family vitrine does not know; expected one of " + known_families());
 }
 
+std::vector<std::string_view> definition_files(const Family& family) {
+  return {family.source, "src/model/decoder.cpp", "src/model/parts.cpp"};
+}
+
 Json without_dropout(Json config) {
   if (!config.is_object()) return config;
   for (const Family& family : families())

@@ -23,11 +23,12 @@ struct Family {
   const char* architecture = nullptr;  // what config.json's "architectures" calls it
   const char* title;                   // as people write it
   const char* paper;
-  const char* source;  // the file with its definition, which `explain` quotes
+  const char* source;  // the file with its definition
   std::unique_ptr<Model> (*make)(const ModelConfig&);
-  std::vector<std::string_view> optional_prefixes = {};  // of tensor names, which files of the bare model lack
-  std::vector<std::string_view> ignored_suffixes = {};   // of tensors that carry no weights (masks, cached frequencies)
-  std::vector<std::string_view> ignored_prefixes = {};   // of tensors of parts that are not read
+  std::vector<std::string_view> optional_prefixes = {"model."};  // of tensor names, which files of the bare model lack
+  /// Of tensors that carry no weights: masks, cached frequencies, a copy of the embedding.
+  std::vector<std::string_view> ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"};
+  std::vector<std::string_view> ignored_prefixes = {};  // of tensors of parts that are not read
   DropoutKeys dropout = {};
   Form::Norms norms = Form::Norms::pre;  // own: another place than pre or post (Gemma 2's norms on both sides)
   const char* norm_order_key = nullptr;  // the family's own key for the place of its norms; then Form does not apply to it
@@ -46,6 +47,9 @@ bool knows_family(std::string_view name, bool gguf);
 const Family& family_of(const Model& model);
 /// The family that a config.json names, or null.
 const Family* family_of(const Json& config);
+
+/// The files with a family's definition, which `explain` quotes: its own, and those with what families share.
+std::vector<std::string_view> definition_files(const Family& family);
 
 /// The configuration without the family's dropout rates, which change no number of a forward pass.
 Json without_dropout(Json config);

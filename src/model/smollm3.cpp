@@ -1,54 +1,36 @@
 // SmolLM3. Llama's text in which some layers, every fourth as published, turn nothing: their heads compare content alone. Bakouch
 // et al., https://huggingface.co/blog/smollm3; layers without RoPE: Yang et al., arXiv:2501.18795.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
-#include <algorithm>
-#include <cmath>
-
+#include "model/decoder.h"
 #include "model/registry.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/mlp.h"
-#include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
 struct SmolLm3Config : DecoderConfig {
-  bool attention_bias = false, mlp_bias = false;
-  std::vector<bool> turns = {};       // of each layer: RoPE acts
-  std::vector<int64_t> windows = {};  // of each layer; kNoWindow: global
+  std::vector<bool> turns = {};  // of each layer: RoPE acts
 };
 
 struct SmolLm3Block {
-  Vector ln1, ln2;      // [D]
-  Weight W_Q;           // [N·H, D]
-  Weight W_K, W_V;      // [G·H, D]
-  Weight W_O;           // [D, N·H]
-  Weight W_gate, W_in;  // [F, D]
-  Weight W_out;         // [D, F]
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};          // [D]
+  Attention attn;                                                // W_Q, W_K, W_V, W_O
+  RmsNorm ln2{{"ln2", "post_attention_layernorm", "ffn_norm"}};  // [D]
+  GatedMlp mlp;                                                  // W_gate, W_in, W_out
 };
 
-class SmolLm3 final : public Model {
+class SmolLm3 final : public RopeDecoder {
  public:
   explicit SmolLm3(const SmolLm3Config& c);
-  Tensor residual(Context& ctx, const Step& step) const override;
-  Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override;
   Json config(ConfigFormat format) const override;
 
  private:
-  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const;
-  AttentionSpec attention_spec(int64_t layer) const;
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
 
   const SmolLm3Config c;
-  Weight W_E;  // [V, D]
-  Weight W_U;  // [V, D], if it is not the embedding
   std::vector<SmolLm3Block> blocks;
-  Vector ln_final;  // [D]
 };
 
 Tensor SmolLm3::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -57,82 +39,27 @@ Tensor SmolLm3::block(Context& ctx, const Step& step, int layer, Tensor resid_pr
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = rms_norm(ctx, "ln1", resid_pre, w.ln1, c.norm);  // [T, D] #norm
-  auto [q, k, v] = linear(ctx, x, {w.W_Q, w.W_K, w.W_V});           // one pass over x #attention
-  q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));     // [T, N, H] #attention
-  k = ctx.hook("attn.hook_k", split_heads(ctx, k, c.head_dim));     // [T, G, H] #attention
-  v = ctx.hook("attn.hook_v", split_heads(ctx, v, c.head_dim));     // [T, G, H] #attention
-  if (c.turns[static_cast<size_t>(layer)]) {                        // #rope
-    q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));    // #rope
-    k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));    // #rope
+  const Tensor x = w.ln1(ctx, resid_pre);     // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);        // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  if (c.turns[static_cast<size_t>(layer)]) {  // #rope
+    q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));  // #rope
+    k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));  // #rope
   }
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.attn.out(ctx, z));                 // [T, D] #attention
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));    // [T, D] #residual
 
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));        // [T, N, H] #attention
-  const Tensor attn_out = ctx.hook("hook_attn_out", attention_output(ctx, "attn", z, w.W_O));  // [T, D] #attention
-  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));          // [T, D] #residual
-
-  const Tensor y = rms_norm(ctx, "ln2", resid_mid, w.ln2, c.norm);  // [T, D] #norm
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", gated_mlp(ctx, "mlp", y, w.W_gate, w.W_in, w.W_out, c.activation));  // #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // #mlp
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
-AttentionSpec SmolLm3::attention_spec(int64_t layer) const {
-  return {.scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),  // #scale
-          .window = c.windows[static_cast<size_t>(layer)],          // #window
-          .dropout = c.attn_dropout,
-          .dropout_site = static_cast<uint32_t>(layer)};
-}
-
-Tensor SmolLm3::embedded(Context& ctx, const Step& step) const {
-  return ctx.hook("hook_embed", embed(ctx, step.tokens(), W_E));  // [T, D] #embed
-}
-
-Tensor SmolLm3::residual(Context& ctx, const Step& step) const {
-  ctx.enter(step);
-  Tensor x = embedded(ctx, step);                                                                               // [T, D]
-  for (int layer = 0; layer < c.n_layers; ++layer) x = ctx.checkpoint(&SmolLm3::block, *this, step, layer, x);  // #layers
-  return rms_norm(ctx, "ln_final", x, ln_final, c.norm);  // [T, D] #final-norm
-}
-
-// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
-Head SmolLm3::head() const { return {c.tied ? &W_E : &W_U, 0}; }  // #head
-
-SmolLm3::SmolLm3(const SmolLm3Config& config) : Model(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  const Dim D{"d_model", c.d_model}, F{"d_ff", c.d_ff}, V{"vocab_size", c.vocab_size};
-  const Dim NH{"n_heads * head_dim", c.n_heads * c.head_dim}, GH{"n_kv_heads * head_dim", c.n_kv_heads * c.head_dim};
+SmolLm3::SmolLm3(const SmolLm3Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighbouring components rotate together.
-  const StoredLayout qk{.gguf_pairs = true};
-  TensorList list;
-  list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", V, D);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    SmolLm3Block& w = blocks[static_cast<size_t>(layer)];
-    list.layer(layer, "model.layers.");
-    list.add(w.ln1, "ln1.w", "input_layernorm.weight", "attn_norm.weight", D);
-    list.add(w.W_Q, "attn.W_Q", "self_attn.q_proj.weight", "attn_q.weight", NH, D, qk);
-    list.add(w.W_K, "attn.W_K", "self_attn.k_proj.weight", "attn_k.weight", GH, D, qk);
-    list.add(w.W_V, "attn.W_V", "self_attn.v_proj.weight", "attn_v.weight", GH, D);
-    if (c.attention_bias) {
-      list.add(w.W_Q.bias, "attn.b_Q", "self_attn.q_proj.bias", "attn_q.bias", NH, qk);
-      list.add(w.W_K.bias, "attn.b_K", "self_attn.k_proj.bias", "attn_k.bias", GH, qk);
-      list.add(w.W_V.bias, "attn.b_V", "self_attn.v_proj.bias", "attn_v.bias", GH);
-    }
-    list.add(w.W_O, "attn.W_O", "self_attn.o_proj.weight", "attn_output.weight", D, NH);
-    if (c.attention_bias) list.add(w.W_O.bias, "attn.b_O", "self_attn.o_proj.bias", "attn_output.bias", D);
-    list.add(w.ln2, "ln2.w", "post_attention_layernorm.weight", "ffn_norm.weight", D);
-    list.add(w.W_gate, "mlp.W_gate", "mlp.gate_proj.weight", "ffn_gate.weight", F, D);
-    list.add(w.W_in, "mlp.W_in", "mlp.up_proj.weight", "ffn_up.weight", F, D);
-    list.add(w.W_out, "mlp.W_out", "mlp.down_proj.weight", "ffn_down.weight", D, F);
-    if (c.mlp_bias) {
-      list.add(w.W_gate.bias, "mlp.b_gate", "mlp.gate_proj.bias", "ffn_gate.bias", F);
-      list.add(w.W_in.bias, "mlp.b_in", "mlp.up_proj.bias", "ffn_up.bias", F);
-      list.add(w.W_out.bias, "mlp.b_out", "mlp.down_proj.bias", "ffn_down.bias", D);
-    }
-  }
-  list.end_layers();
-  list.add(ln_final, "ln_final.w", "model.norm.weight", "output_norm.weight", D);
-  if (!c.tied) list.add(W_U, "W_U", "lm_head.weight", "output.weight", V, D);
-  set_tensors(list.take());
+  PartList list = begin_tensors({}, {.gguf_pairs = true});
+  for (SmolLm3Block& w : blocks) list.add_layer(w.ln1, w.attn, w.ln2, w.mlp);
+  end_tensors(list);
 }
 
 // no_rope_layers holds a 1 for a layer that turns. llama.cpp has no key for it: there every fourth turns nothing.
@@ -165,7 +92,7 @@ std::unique_ptr<Model> read_smollm3(const ModelConfig& config) {
   SmolLm3Config c{read_decoder(config, "smollm3", {.context_length = 32768, .n_kv_heads = 4, .tied = true})};
   c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 2000000);
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
-  c.attention_bias = config.keys.flag("attention_bias", {}, false);
+  c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
   c.turns = read_turns(config, c.n_layers);
   c.windows = read_smollm3_windows(config, c);
@@ -174,7 +101,6 @@ std::unique_ptr<Model> read_smollm3(const ModelConfig& config) {
 
 Json SmolLm3::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
-  const bool windows = std::any_of(c.windows.begin(), c.windows.end(), [](int64_t window) { return window != kNoWindow; });
   const bool gguf = format == ConfigFormat::gguf;
   Json turns;
   bool every_fourth = true;
@@ -183,13 +109,13 @@ Json SmolLm3::config(ConfigFormat format) const {
     turns.push_back(turn ? 1 : 0);
     every_fourth = every_fourth && turn == ((layer + 1) % 4 != 0);
   }
-  if (windows) write_listed_windows(keys, c.windows, format);
+  if (c.has_windows()) write_listed_windows(keys, c.windows, format);
   if (!gguf || !every_fourth) keys[gguf ? "vitrine.no_rope_layers" : "no_rope_layers"] = turns;
   if (gguf) return keys;
   keys["hidden_act"] = activation_key(c.activation);
-  keys["attention_bias"] = c.attention_bias;
+  keys["attention_bias"] = c.qkv_bias;
   keys["mlp_bias"] = c.mlp_bias;
-  keys["use_sliding_window"] = windows;
+  keys["use_sliding_window"] = c.has_windows();
   return keys;
 }
 
@@ -202,9 +128,7 @@ Family smollm3_family() {
           .title = "SmolLM3",
           .paper = "arXiv:2501.18795",
           .source = "src/model/smollm3.cpp",
-          .make = read_smollm3,
-          .optional_prefixes = {"model."},
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"}};
+          .make = read_smollm3};
 }
 
 }  // namespace vitrine

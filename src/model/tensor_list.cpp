@@ -72,23 +72,6 @@ void TensorList::add_with_bias(Weight& weight, std::string_view ours, std::strin
   add(weight.bias, place + "b_" + letter, hf + ".bias", g.empty() ? g : g + ".bias", out);
 }
 
-void TensorList::add_norm(Vector& w, Vector& b, std::string_view ours, std::string_view huggingface, std::string_view gguf,
-                          Dim size) {
-  const std::string o(ours), hf(huggingface), g(gguf);
-  add(w, o + ".w", hf + ".weight", g.empty() ? g : g + ".weight", size);
-  add(b, o + ".b", hf + ".bias", g.empty() ? g : g + ".bias", size);
-}
-
-void TensorList::add_qkv(Weight& W_Q, Weight& W_K, Weight& W_V, StackedNames matrix, StackedNames bias, Dim out, Dim in,
-                         bool by_columns) {
-  Weight* const all[] = {&W_Q, &W_K, &W_V};
-  static constexpr const char* kNames[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
-  for (int i = 0; i < 3; ++i)
-    add(*all[i], kNames[i], matrix.huggingface, matrix.gguf, out, in, {.by_columns = by_columns, .part = i, .parts = 3});
-  for (int i = 0; i < 3; ++i)
-    add(all[i]->bias, kNames[i], bias.huggingface, bias.gguf, out, {.by_columns = by_columns, .part = i, .parts = 3});
-}
-
 TensorLine& TensorList::line(std::string_view ours, std::string_view huggingface, std::string_view gguf, StoredLayout layout) {
   TensorLine& added = lines_.emplace_back();
   added.ours = ours_ + std::string(ours);

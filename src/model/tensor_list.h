@@ -98,13 +98,6 @@ class TensorList {
   /// A matrix and its bias: "attn.O" is "attn.W_O" and "attn.b_O", and the files' names get ".weight" and ".bias".
   void add_with_bias(Weight& weight, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim out, Dim in,
                      StoredLayout layout = {});
-  /// A LayerNorm: "ln1" is "ln1.w" and "ln1.b".
-  void add_norm(Vector& w, Vector& b, std::string_view ours, std::string_view huggingface, std::string_view gguf, Dim size);
-  /// W_Q, W_K and W_V that the files stack to one matrix, then their biases, which go by the names of their matrices.
-  struct StackedNames {
-    std::string_view huggingface, gguf;
-  };
-  void add_qkv(Weight& W_Q, Weight& W_K, Weight& W_V, StackedNames matrix, StackedNames bias, Dim out, Dim in, bool by_columns);
   std::vector<TensorLine> take() { return std::move(lines_); }
 
  private:

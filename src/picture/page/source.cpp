@@ -83,26 +83,28 @@ std::string without_indentation(const std::vector<std::string_view>& lines, size
 
 }  // namespace
 
-PictureJson excerpts(std::string_view file, const std::vector<std::string_view>& tags) {
-  const std::vector<std::string_view> lines = lines_of(embedded_text(file));
-  std::vector<std::pair<size_t, size_t>> found;  // first and last line
-  for (const std::string_view tag : tags) {
-    bool carried = false;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (!carries(lines[i], tag)) continue;
-      carried = true;
-      found.emplace_back(begin_of_statement(lines, i), end_of_statement(lines, i));
-    }
-    if (!carried)
-      throw RunError(std::string(file) + " has no line with the tag #" + std::string(tag) + ", which the walk-through quotes");
-  }
-  std::sort(found.begin(), found.end());
+PictureJson excerpts(std::span<const std::string_view> files, const std::vector<std::string_view>& tags) {
+  std::vector<std::string_view> missing = tags;
   PictureJson list = PictureJson::array();
-  for (size_t i = 0; i < found.size(); ++i) {
-    auto [first, last] = found[i];
-    while (i + 1 < found.size() && found[i + 1].first <= last + 1) last = std::max(last, found[++i].second);  // they touch
-    list.push_back({{"file", file}, {"line", first + 1}, {"code", without_indentation(lines, first, last)}});
+  for (const std::string_view file : files) {
+    const std::vector<std::string_view> lines = lines_of(embedded_text(file));
+    std::vector<std::pair<size_t, size_t>> found;  // first and last line
+    std::erase_if(missing, [&](std::string_view tag) {
+      const size_t before = found.size();
+      for (size_t i = 0; i < lines.size(); ++i)
+        if (carries(lines[i], tag)) found.emplace_back(begin_of_statement(lines, i), end_of_statement(lines, i));
+      return found.size() > before;
+    });
+    std::sort(found.begin(), found.end());
+    for (size_t i = 0; i < found.size(); ++i) {
+      auto [first, last] = found[i];
+      while (i + 1 < found.size() && found[i + 1].first <= last + 1) last = std::max(last, found[++i].second);  // they touch
+      list.push_back({{"file", file}, {"line", first + 1}, {"code", without_indentation(lines, first, last)}});
+    }
   }
+  if (!missing.empty())
+    throw RunError(std::string(files.front()) + " has no line with the tag #" + std::string(missing.front()) +
+                   ", which the walk-through quotes");
   return list;
 }
 

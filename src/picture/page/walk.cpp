@@ -29,7 +29,7 @@ std::string with_thin_spaces(int64_t n) {
 class Walk {
  public:
   Walk(Studio& studio, const PictureJson& pictures)
-      : studio_(studio), facts_(studio.facts), pictures_(pictures), file_(family_of(studio.engine.model()).source) {}
+      : studio_(studio), facts_(studio.facts), pictures_(pictures), files_(definition_files(family_of(studio.engine.model()))) {}
 
   PictureJson steps() {
     dot_product();
@@ -70,7 +70,7 @@ class Walk {
                      {"question", question},
                      {"text", std::move(text)},
                      {"formula", std::move(formula)},
-                     {"source", excerpts(file_, tags)},
+                     {"source", excerpts(files_, tags)},
                      {"shapes", std::move(written)},
                      {"pictures", pictures}});
   }
@@ -315,7 +315,7 @@ class Walk {
           "Each head of this model also has a sink: a learned score that takes part in every row's softmax and has no value "
           "behind it. The weights of the tokens sum to less than 1, and a head that finds nothing can leave nearly all of it to "
           "its sink and write almost nothing.");
-    std::vector<std::string_view> tags = {"attention", "scale"};
+    std::vector<std::string_view> tags = {"attention", "heads", "scale"};
     if (facts_.sinks) tags.emplace_back("sinks");
     add("attention", "Attention", "How does a token choose where to look?", std::move(text),
         {fmt::format("q = {},  k = {},  v = {}", product("attn", "Q", "y"), product("attn", "K", "y"), product("attn", "V", "y")),
@@ -744,7 +744,7 @@ class Walk {
   Studio& studio_;
   const ModelFacts& facts_;
   const PictureJson& pictures_;
-  std::string file_;
+  std::vector<std::string_view> files_;
   PictureJson list_ = PictureJson::array();
 };
 
