@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Python package with `pip install .` into a fresh environment, looks at what was installed, runs its tests and
-# the examples. Exit code 77, with a line that says what is missing, where it cannot run.
+# Installs the Python package with `pip install .` into a fresh environment, looks at what was installed, checks its types, runs its
+# tests and the examples. Exit code 77, with a line that says what is missing, where it cannot run.
 #   check_python.sh [BUILD_DIR]     default: build/python
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -58,6 +58,10 @@ print(f"installed: vitrine {version}, {len(files)} files, {sum(f.size or 0 for f
 CHECK
 
 "$build/venv/bin/vitrine" predict "Once upon a time" --top 1 | grep -q there || { echo "the command vitrine does not predict" >&2; exit 1; }
+# Types, of the package as installed. NumPy's version is part of them.
+"$installed" -m pip install -q 'mypy==1.18.2' 'numpy==2.4.6; python_version >= "3.11"'
+"$installed" -m mypy --config-file "$source/pyproject.toml"
+
 "$installed" -W error -m unittest discover -s "$source/python/tests"
 "$installed" "$source/examples/induction_head.py"
 "$installed" "$source/examples/update_scales.py" --out "$build/update_scales.svg"

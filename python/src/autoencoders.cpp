@@ -215,11 +215,18 @@ void bind_autoencoders(nb::module_& m) {
       .def_prop_ro("hook_name_out", [](const Autoencoder& a) { return text(a.sae.hook_name_out); })
       .def_prop_ro(
           "config", [](const Autoencoder& a) { return text(sae_config(a.sae).dump()); }, "SAELens's cfg.json.")
-      .def("encode", &encode_rows, nb::arg("x"))
-      .def("encode_sparse", &encode_sparse, nb::arg("x"))
-      .def("pre_activations", &pre_activation_rows, nb::arg("x"))
-      .def("decode", &decode_rows, nb::arg("features"), nb::arg("x").none())
-      .def("parameter", &parameter, nb::arg("name"))
+      .def("encode", &encode_rows, nb::arg("x"),
+           nb::sig("def encode(self, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("encode_sparse", &encode_sparse, nb::arg("x"),
+           nb::sig("def encode_sparse(self, x: numpy.typing.NDArray[numpy.float32]) -> tuple[list[int], list[int], list[float]]"))
+      .def("pre_activations", &pre_activation_rows, nb::arg("x"),
+           nb::sig("def pre_activations(self, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("decode", &decode_rows, nb::arg("features"), nb::arg("x").none(),
+           nb::sig(
+               "def decode(self, features: numpy.typing.NDArray[numpy.float32], x: numpy.typing.NDArray[numpy.float32] | None) "
+               "-> numpy.typing.NDArray[numpy.float32]"))
+      .def("parameter", &parameter, nb::arg("name"),
+           nb::sig("def parameter(self, name: str) -> numpy.typing.NDArray[numpy.float32] | None"))
       .def(
           "save",
           [](const Shared& a, const nb::bytes& directory) {
@@ -250,6 +257,7 @@ void bind_autoencoders(nb::module_& m) {
       },
       nb::arg("layers"), nb::arg("name"), "From one transcoder for each layer, in any order.");
   m.def("make_autoencoder", &make, nb::arg("config"), nb::arg("arrays"),
+        nb::sig("def make_autoencoder(config: str, arrays: dict[str, numpy.typing.NDArray[numpy.float32]]) -> Autoencoder"),
         "From SAELens's configuration as JSON and float32 arrays.");
   m.def(
       "read_autoencoder",

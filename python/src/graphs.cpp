@@ -79,17 +79,19 @@ nb::tuple pruned(const AttributionGraph& graph, double node_threshold, double ed
 void bind_graphs(nb::module_& m) {
   nb::class_<AttributionGraph>(m, "Graph", "An attribution graph; vitrine/attribution_graphs.py makes it pleasant.")
       .def_prop_ro("tokens", [](const AttributionGraph& g) { return g.tokens; })
-      .def_prop_ro("token_texts",
-                   [](const AttributionGraph& g) {
-                     nb::list texts;
-                     for (const std::string& one : g.token_texts) texts.append(text(one));
-                     return texts;
-                   })
+      .def_prop_ro(
+          "token_texts",
+          [](const AttributionGraph& g) {
+            nb::list texts;
+            for (const std::string& one : g.token_texts) texts.append(text(one));
+            return texts;
+          },
+          nb::sig("def token_texts(self, /) -> list[str]"))
       .def_prop_ro("prompt", [](const AttributionGraph& g) { return text(g.prompt); })
       .def_prop_ro("n_layers", [](const AttributionGraph& g) { return g.n_layers; })
-      .def_prop_ro("active", &places_of)
+      .def_prop_ro("active", &places_of, nb::sig("def active(self, /) -> list[tuple[int, int, int, float]]"))
       .def_prop_ro("selected", [](const AttributionGraph& g) { return g.selected; })
-      .def_prop_ro("logits", &logits_of)
+      .def_prop_ro("logits", &logits_of, nb::sig("def logits(self, /) -> list[tuple[int, str, float]]"))
       .def_prop_ro("effects", &effects_of, nb::sig("def effects(self, /) -> numpy.typing.NDArray[numpy.float32]"))
       .def("scores",
            [](const AttributionGraph& g) {
@@ -97,7 +99,9 @@ void bind_graphs(nb::module_& m) {
              const GraphScores scores = graph_scores(g);
              return std::vector<double>{scores.replacement, scores.completeness};
            })
-      .def("prune", &pruned, nb::arg("node_threshold"), nb::arg("edge_threshold"), nb::arg("slug"));
+      .def("prune", &pruned, nb::arg("node_threshold"), nb::arg("edge_threshold"), nb::arg("slug"),
+           nb::sig("def prune(self, node_threshold: float, edge_threshold: float, slug: str) -> "
+                   "tuple[list[int], list[tuple[int, int, float]], list[float], list[float], str]"));
 }
 
 void bind_graph_calls(nb::class_<Session>& session) {

@@ -507,7 +507,8 @@ void bind_options(nb::module_& m) {
 
 void bind_model(nb::module_& m) {
   nb::class_<TextStream>(m, "TextStream", "Text as it is written, a piece at a time. What it has so far can be read at any time.")
-      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
+      .def(
+          "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> TextStream"))
       .def("__next__",
            [](TextStream& stream) {
              std::optional<std::string> piece;

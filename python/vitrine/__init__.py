@@ -11,21 +11,22 @@
 docs/python.md shows the rest. Names and habits are those of TransformerLens; values are NumPy arrays.
 """
 
+from . import metrics, patching
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
 from .attribution_graphs import AttributionGraph, Transcoders, load_transcoders
 from .autoencoders import SparseAutoencoder, load_sae, train_sae
 from .cache import ActivationCache
 from .collecting import Activations
-from . import metrics, patching
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
 from .hook_backward import torch_hook
-from .hooks import HookPoint
+from .hook_functions import HookPoint
 from .merging import merge, merge_plan
-from .model import KeyValueCache, Model, load
+from .model import Model, load
 from .program import run, train
 from .results import Attribution, Config, Effects, Generation, Hypothesis, NextToken, Prediction
+from .running import KeyValueCache
 
 __all__ = [
     "ActivationCache", "Activations", "Attribution", "AttributionGraph", "Config", "Effects", "Error", "FactoredMatrix", "FileError",

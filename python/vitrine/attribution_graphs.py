@@ -7,17 +7,17 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ._vitrine import Graph, TranscoderSet, make_transcoder_set, read_transcoders
+from .arrays import Bools, Doubles, Floats
 from .autoencoders import SparseAutoencoder
+from .batches import Prompt
 from .errors import InputError
+from .opened import OpenedModel
 from .whole_numbers import INT32, INT64, within
-
-if TYPE_CHECKING:
-    from .batches import Prompt
 
 
 class Transcoders:
@@ -65,14 +65,14 @@ class GraphNode:
 class PrunedGraph:
     """What prune() leaves. Numbers are places in AttributionGraph.nodes."""
 
-    node_mask: np.ndarray  # [nodes], bool
+    node_mask: Bools  # [nodes], bool
     edges: list[tuple[int, int, float]]  # (source, target, effect)
-    influence: np.ndarray  # [nodes]
-    cumulative_scores: np.ndarray  # [nodes]: the share of all influence that it and the nodes above it have
+    influence: Doubles  # [nodes]
+    cumulative_scores: Doubles  # [nodes]: the share of all influence that it and the nodes above it have
     document: dict[str, Any]  # what circuit-tracer's viewer opens
 
     @property
-    def edge_mask(self) -> np.ndarray:
+    def edge_mask(self) -> Bools:
         """[target, source], bool: the edges that are left."""
         mask = np.zeros((len(self.node_mask),) * 2, bool)
         for source, target, _ in self.edges:
@@ -127,13 +127,13 @@ class AttributionGraph:
         logits = graph.logits
         self.logit_tokens = np.array([token for token, _, _ in logits], np.int64)
         self.logit_probabilities = np.array([p for _, _, p in logits], np.float64)
-        self.effects: np.ndarray = graph.effects
+        self.effects: Floats = graph.effects
 
     def __repr__(self) -> str:
         return f"<vitrine.AttributionGraph of {self.prompt!r}: {self.effects.shape[1]} nodes>"
 
     @property
-    def adjacency(self) -> np.ndarray:
+    def adjacency(self) -> Floats:
         """[target, source] over all nodes; rows of errors and tokens are zeros. Made anew at each look."""
         features, n = len(self.selected_features), self.effects.shape[1]
         full = np.zeros((n, n), np.float32)
@@ -172,38 +172,34 @@ class AttributionGraph:
         return PrunedGraph(mask, edges, np.array(influence), np.array(reached), json.loads(document))
 
 
-class Graphs:
-    """The part of a Model that makes attribution graphs."""
+def attribution_graph(
+    model: OpenedModel, prompt: Prompt, transcoders: Transcoders | Sequence[SparseAutoencoder] | str | os.PathLike[str], *,
+    max_features: int = 7500, max_logits: int = 10, logit_share: float = 0.95, targets: Sequence[int | str] = (),
+    ignored_positions: int = 1, ranked_together: int = 2048, memory: int = 0,
+) -> AttributionGraph:
+    """The direct effects of features, unexplained parts of MLPs and tokens on features and on the likeliest logits, with attention
+    patterns and the scales of norms held still: circuit-tracer's attribute().
 
-    def attribution_graph(
-        self, prompt: Prompt, transcoders: Transcoders | Sequence[SparseAutoencoder] | str | os.PathLike[str], *, max_features: int = 7500,
-        max_logits: int = 10, logit_share: float = 0.95, targets: Sequence[int | str] = (), ignored_positions: int = 1,
-        ranked_together: int = 2048, memory: int = 0,
-    ) -> AttributionGraph:
-        """The direct effects of features, unexplained parts of MLPs and tokens on features and on the likeliest logits, with attention
-        patterns and the scales of norms held still: circuit-tracer's attribute().
+    prompt             a text, in front of which comes BOS (or another control token), or ids, which go in as they are
+    transcoders        load_transcoders(…), its path, or one transcoder for each layer
+    max_features       become nodes; of more active ones those with the largest influence, ranked anew after `ranked_together`
+    max_logits, logit_share  the likeliest tokens until their probabilities add up to the share
+    targets            these tokens' logits instead: ids, or texts of one token
+    ignored_positions  at the beginning (BOS), whose features and errors are left out
+    memory             bytes that the effects may take; 0: what the system has left
 
-        prompt             a text, in front of which comes BOS (or another control token), or ids, which go in as they are
-        transcoders        load_transcoders(…), its path, or one transcoder for each layer
-        max_features       become nodes; of more active ones those with the largest influence, ranked anew after `ranked_together`
-        max_logits, logit_share  the likeliest tokens until their probabilities add up to the share
-        targets            these tokens' logits instead: ids, or texts of one token
-        ignored_positions  at the beginning (BOS), whose features and errors are left out
-        memory             bytes that the effects may take; 0: what the system has left
-
-        Raises InputError where the transcoders are not the model's, and for a graph that takes more memory.
-        """
-        model: Any = self
-        read = _transcoders_of(transcoders)._read
-        if isinstance(prompt, str):
-            ids = np.array(model._session.graph_ids(model.to_tokens(prompt)[0]), np.int64)
-        else:
-            ids = model._one(prompt)
-        wanted = [model.to_single_token(target) if isinstance(target, str) else within("targets", target, 0, INT32) for target in targets]
-        return AttributionGraph(model._session.attribution_graph(
-            read, ids, within("max_features", max_features, 1, INT64), within("max_logits", max_logits, 1, INT64), float(logit_share), wanted,
-            within("ignored_positions", ignored_positions, 0, INT64), within("ranked_together", ranked_together, 1, INT64),
-            within("memory", memory, 0, INT64)))
+    Raises InputError where the transcoders are not the model's, and for a graph that takes more memory.
+    """
+    read = _transcoders_of(transcoders)._read
+    if isinstance(prompt, str):
+        ids = np.array(model._session.graph_ids(model.to_tokens(prompt)[0]), np.int64)
+    else:
+        ids = model._one(prompt)
+    wanted = [model.to_single_token(target) if isinstance(target, str) else within("targets", target, 0, INT32) for target in targets]
+    return AttributionGraph(model._session.attribution_graph(
+        read, ids, within("max_features", max_features, 1, INT64), within("max_logits", max_logits, 1, INT64), float(logit_share), wanted,
+        within("ignored_positions", ignored_positions, 0, INT64), within("ranked_together", ranked_together, 1, INT64),
+        within("memory", memory, 0, INT64)))
 
 
 def _transcoders_of(given: Transcoders | Sequence[SparseAutoencoder] | str | os.PathLike[str]) -> Transcoders:

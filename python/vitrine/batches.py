@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
+from .arrays import Doubles, Floats, Ids
 from .errors import InputError
 from .whole_numbers import refuse_beyond_int64
 
 Prompt = str | Sequence[int] | np.ndarray
-Prompts = Prompt | Sequence[str | Sequence[int] | np.ndarray]
+Prompts = Prompt | Sequence[Prompt]
 
 
 class Batch:
     """Rows of ids, each int64 [position], and what a padded array of them is filled with: NaN, behind each row's end."""
 
-    def __init__(self, rows: list[np.ndarray], listed: bool = False) -> None:
+    def __init__(self, rows: list[Ids], listed: bool = False) -> None:
         self.rows = rows
         self.listed = listed or len(rows) != 1  # given as several, even if it is a list of one
         self.lengths = [len(row) for row in rows]
@@ -30,18 +32,18 @@ class Batch:
         return any(length != self.longest for length in self.lengths)
 
     @property
-    def ids(self) -> np.ndarray:
+    def ids(self) -> Ids:
         """All rows, one behind the other."""
         return np.concatenate(self.rows) if self.rows else np.zeros(0, np.int64)
 
-    def array(self) -> np.ndarray:
+    def array(self) -> Ids:
         """[batch, position]. Raises InputError for rows that differ in length."""
         if self.ragged:
             raise InputError(f"the rows of a batch differ in length, {min(self.lengths)} to {self.longest} tokens; this takes rows of "
                              "one length, or one at a time")
         return np.stack(self.rows) if self.rows else np.zeros((0, 0), np.int64)
 
-    def padded(self, values: np.ndarray, shorter: int = 0) -> np.ndarray:
+    def padded(self, values: Doubles, shorter: int = 0) -> Doubles:
         """Numbers of all rows' tokens but the last `shorter` of each, one behind the other, as [batch, position - shorter]."""
         whole = np.full((len(self), max(self.longest - shorter, 0)), np.nan, values.dtype)
         first = 0
@@ -50,14 +52,14 @@ class Batch:
             first += length - shorter
         return whole
 
-    def joined(self, stream: np.ndarray) -> np.ndarray:
+    def joined(self, stream: Floats) -> Floats:
         """Of [batch, position, d_model] the rows' own positions, one behind the other: [all positions, d_model]."""
         if not self.ragged:
             return stream.reshape(-1, stream.shape[-1])
         return np.concatenate([stream[i, :length] for i, length in enumerate(self.lengths)])
 
 
-def batch_of(prompt: Prompts, to_ids: Callable[[str], np.ndarray]) -> Batch:
+def batch_of(prompt: Prompts, to_ids: Callable[[str], Ids]) -> Batch:
     """A text, ids [position] or [batch, position], or a list of texts and of rows of ids.
 
     Raises InputError for anything else.
@@ -79,11 +81,11 @@ def batch_of(prompt: Prompts, to_ids: Callable[[str], np.ndarray]) -> Batch:
     return Batch(list(np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)))
 
 
-def _is_list_of_rows(prompt: Sequence[object]) -> bool:
+def _is_list_of_rows(prompt: Sequence[object]) -> TypeGuard[Sequence[Prompt]]:
     return any(isinstance(row, Sequence) or getattr(row, "ndim", 0) > 0 for row in prompt)
 
 
-def _row(given: str | Sequence[int] | np.ndarray, place: int, to_ids: Callable[[str], np.ndarray]) -> np.ndarray:
+def _row(given: Prompt, place: int, to_ids: Callable[[str], Ids]) -> Ids:
     if isinstance(given, str):
         return to_ids(given)
     ids = np.asarray(given)
@@ -92,5 +94,4 @@ def _row(given: str | Sequence[int] | np.ndarray, place: int, to_ids: Callable[[
     if ids.ndim != 1 or (ids.size > 0 and ids.dtype.kind not in "iu"):
         found = f"{ids.dtype} {list(ids.shape)}" if ids.ndim else repr(given)
         raise InputError(f"row {place} of the batch is {found}; expected a text or ids [position]")
-    row: np.ndarray = np.ascontiguousarray(ids, dtype=np.int64)
-    return row
+    return np.ascontiguousarray(ids, dtype=np.int64)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, SupportsIndex, cast
 
 import numpy as np
 
 from ._vitrine import hook_alias
+from .arrays import ArrayLike, Floats, Ids
 from .errors import InputError, ShapeError
-
-if TYPE_CHECKING:
-    from .model import Model
+from .opened import OpenedModel
+from .weights import Norm, weight
 
 Key = str | tuple[str, int] | tuple[str, int, str]
-Positions = None | int | slice | tuple[int, ...] | Sequence[int] | np.ndarray
+Places = int | slice | tuple[int, ...] | Sequence[int] | np.ndarray
+Positions = Places | None
+Reading = Callable[[Floats], Floats]  # a linear function of [..., d_model]
 
 
-class ActivationCache(Mapping[str, np.ndarray]):
+class ActivationCache(Mapping[str, Floats]):
     """Values by hook name, in the order of the run. Each begins with a batch axis, as in TransformerLens.
 
     A key is a name ("blocks.0.attn.hook_pattern"), a short name with a layer (("pattern", 0), or -1 for the last; "pattern.0"),
@@ -31,7 +33,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
     """
 
     def __init__(
-        self, values: dict[str, np.ndarray], model: Model, has_batch_dim: bool = True, lengths: Sequence[int] | None = None,
+        self, values: dict[str, Floats], model: OpenedModel, has_batch_dim: bool = True, lengths: Sequence[int] | Ids | None = None,
     ) -> None:
         self._values = values
         self._model = model
@@ -63,12 +65,12 @@ class ActivationCache(Mapping[str, np.ndarray]):
         names = list(self._values)
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") if names else "nothing"
 
-    def __getitem__(self, key: Any) -> np.ndarray:
+    def __getitem__(self, key: Any) -> Floats:
         return self._values[self.name_of(key)]
 
     def __contains__(self, key: object) -> bool:
         try:
-            self.name_of(key)  # type: ignore[arg-type]
+            self[key]
         except (KeyError, TypeError):
             return False
         return True
@@ -82,7 +84,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
     def __repr__(self) -> str:
         return f"ActivationCache({self._kept()})"
 
-    def stack_activation(self, name: str) -> np.ndarray:
+    def stack_activation(self, name: str) -> Floats:
         """One hook of all layers as [layer, batch, …]: stack_activation("pattern"). A copy."""
         if self._n_layers == 0:
             raise InputError("the model has no layers")
@@ -115,25 +117,25 @@ class ActivationCache(Mapping[str, np.ndarray]):
         """
         for i in range(self._n_layers):
             name = f"blocks.{i}.attn.hook_result"
-            if self._facts(i)["attention"] and name not in self._values:
+            if self._model._facts(i)["attention"] and name not in self._values:
                 self._values[name] = self._head_results(i, None)
 
     def get_neuron_results(
         self, layer: int, neuron_slice: Positions = None, pos_slice: Positions = None, project_output_onto: np.ndarray | None = None,
-    ) -> np.ndarray:
+    ) -> Floats:
         """What each neuron of one layer's MLP writes, [batch, position, neuron, d_model], before a norm behind the MLP.
 
         project_output_onto [d_model] or [d_model, n]: what it writes along those directions, which needs no more memory than that.
         """
-        if not 0 <= layer < self._n_layers or self._facts(layer)["experts"]:
+        if not 0 <= layer < self._n_layers or self._model._facts(layer)["experts"]:
             raise InputError(f"layer {layer} of this model has no MLP whose neurons are those of every token")
-        post, W_out = self._at(self[f"blocks.{layer}.mlp.hook_post"], pos_slice), self._model.weight(f"blocks.{layer}.mlp.W_out")
+        post, W_out = self._at(self[f"blocks.{layer}.mlp.hook_post"], pos_slice), weight(self._model, f"blocks.{layer}.mlp.W_out")
         if neuron_slice is not None:
             which = np.atleast_1d(np.arange(W_out.shape[0])[_index(neuron_slice)])
             post, W_out = post[..., which], W_out[which]
-        factor = np.float32(self._facts(layer)["residual_scale"])
+        factor = np.float32(self._model._facts(layer)["residual_scale"])
         onto = _directions(project_output_onto, self._model.config.d_model)
-        result: np.ndarray = post[..., None] * (W_out if onto is None else W_out @ onto) * factor
+        result: Floats = post[..., None] * (W_out if onto is None else W_out @ onto) * factor
         return result[..., 0] if _is_vector(project_output_onto) else result
 
     # The residual stream --------------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
                 names.append((f"{i}_mid", f"blocks.{i}.hook_resid_mid"))
         stack = np.stack([self._at(self[name], pos_slice) for _, name in names])
         if apply_ln and layer == self._n_layers:
-            stack = self._model.ln_final(stack)
+            stack = Norm(self._model, "ln_final")(stack)
         elif apply_ln:
             stack = self.apply_ln_to_stack(stack, layer, mlp_input, pos_slice)
         return (stack, [label for label, _ in names]) if return_labels else stack
@@ -224,7 +226,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
         onto = _directions(project_output_onto, self._model.config.d_model)
         reading = self._reading(layer, mlp_input, pos_slice) if apply_ln and onto is not None else None
 
-        def small(parts: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+        def small(parts: list[tuple[str, Floats]]) -> list[tuple[str, Floats]]:
             if onto is None:
                 return parts
             return [(label, (reading(value) if reading is not None else value) @ onto) for label, value in parts]
@@ -245,7 +247,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
     def apply_ln_to_stack(
         self, residual_stack: np.ndarray, layer: int | None = None, mlp_input: bool = False, pos_slice: Positions = None,
         batch_slice: Positions = None, has_batch_dim: bool = True, *, weight: bool = True,
-    ) -> np.ndarray:
+    ) -> Floats:
         """A stack as the norm at `layer` would read it with the scale of the run, so that the results add up to what the next
         matrix reads, without the norm's bias: (x - mean) / scale · w, the mean of LayerNorm only.
 
@@ -256,16 +258,15 @@ class ActivationCache(Mapping[str, np.ndarray]):
         stack = np.asarray(residual_stack, dtype=np.float32)
         read = self._reading(layer, mlp_input, pos_slice, batch_slice, weight)
         try:
-            normalised: np.ndarray = read(stack)
-            return normalised
+            return read(stack)
         except ValueError as error:
             raise ShapeError(f"the stack {list(stack.shape)} does not fit the scales of the run; pos_slice and batch_slice say which "
                              "part of it a stack covers") from error
 
     def logit_attrs(
-        self, residual_stack: np.ndarray, tokens: Any, incorrect_tokens: Any = None, pos_slice: Positions = None,
+        self, residual_stack: np.ndarray, tokens: ArrayLike, incorrect_tokens: ArrayLike | None = None, pos_slice: Positions = None,
         batch_slice: Positions = None, has_batch_dim: bool = True,
-    ) -> np.ndarray:
+    ) -> Floats:
         """What each component of a stack adds to the logits of tokens (less those of incorrect_tokens), [component, batch, position]:
         W_U[:, token] · apply_ln_to_stack(component). Before a cap, and without the biases of norm and head, which no component has.
 
@@ -285,7 +286,7 @@ class ActivationCache(Mapping[str, np.ndarray]):
             raise ShapeError(f"there are {directions.shape[0]} tokens for {stack.shape[1]} prompts; expected one token, one for each "
                              "prompt, or [batch, position]")
         try:
-            result: np.ndarray = (stack * directions).sum(-1)
+            result: Floats = (stack * directions).sum(-1)
         except ValueError as error:
             raise ShapeError(f"tokens {list(directions.shape[:-1])} do not fit a stack {list(stack.shape)}; expected one token, "
                              "[batch] or [batch, position]") from error
@@ -300,15 +301,12 @@ class ActivationCache(Mapping[str, np.ndarray]):
         if mlp_input and layer == self._n_layers:
             raise InputError("there is no MLP behind the last layer; mlp_input takes a layer of the model")
         for i in range(layer if is_sum else 0):
-            if self._facts(i)["norms_after"]:
+            if self._model._facts(i)["norms_after"]:
                 raise InputError("this model normalises the stream itself behind every sub-layer, so its stream is no sum of what was "
                                  "written into it; accumulated_resid and the hooks show it as it is")
         return layer
 
-    def _facts(self, layer: int) -> dict[str, Any]:
-        return self._model._session.describe_layer(layer)
-
-    def _at(self, value: np.ndarray, pos_slice: Positions) -> np.ndarray:
+    def _at(self, value: Floats, pos_slice: Positions) -> Floats:
         """The positions of [batch, position, …] (or without batch)."""
         if pos_slice is None:
             return value
@@ -317,62 +315,62 @@ class ActivationCache(Mapping[str, np.ndarray]):
 
     def _factor(self, first: int, layer: int) -> np.float32:
         """What the layers from `first` on multiply the whole stream by, up to the input of `layer`."""
-        return np.float32(np.prod([self._facts(i)["stream_scale"] for i in range(first, layer)]))
+        return np.float32(np.prod([self._model._facts(i)["stream_scale"] for i in range(first, layer)]))
 
-    def _part(self, name: str, i: int, layer: int, pos_slice: Positions) -> np.ndarray:
+    def _part(self, name: str, i: int, layer: int, pos_slice: Positions) -> Floats:
         factor = self._factor(i, layer)
         value = self._at(self[name], pos_slice)
         return value if factor == 1 else value * factor
 
-    def _embeds(self, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
+    def _embeds(self, layer: int, pos_slice: Positions) -> list[tuple[str, Floats]]:
         names = ["embed", *(["pos_embed"] if "hook_pos_embed" in self._model.hook_names else [])]
         return [(name, self._part("hook_" + name, 0, layer, pos_slice)) for name in names]
 
-    def _per_layer(self, i: int, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
-        if not self._facts(i)["per_layer"]:
+    def _per_layer(self, i: int, layer: int, pos_slice: Positions) -> list[tuple[str, Floats]]:
+        if not self._model._facts(i)["per_layer"]:
             return []
         return [(f"{i}_per_layer_out", self._part(f"blocks.{i}.hook_per_layer_out", i, layer, pos_slice))]
 
-    def _written(self, i: int, layer: int, norm: str, pos_slice: Positions, axes: int) -> np.ndarray:
+    def _written(self, i: int, layer: int, norm: str, pos_slice: Positions, axes: int) -> Floats:
         """The factor between what a sub-layer's matrix gives and what is added to the stream: a norm with the scale of the run and
         the family's factors. [batch, position, 1 …, d_model or 1], `axes` of them before the last.
         """
-        factor = np.float32(self._facts(i)["residual_scale"]) * self._factor(i, layer)
+        factor = np.float32(self._model._facts(i)["residual_scale"]) * self._factor(i, layer)
         name = f"blocks.{i}.{norm}"
         if name + ".w" not in self._model._names:
             return np.full(1, factor, np.float32)
         scale = self._at(self[name + ".hook_scale"], pos_slice)
-        through: np.ndarray = self._model.weight(name + ".w") * factor / scale
+        through: Floats = weight(self._model, name + ".w") * factor / scale
         return through.reshape(*scale.shape[:-1], *([1] * axes), -1)
 
-    def _heads(self, end: int, layer: int, pos_slice: Positions) -> list[tuple[str, np.ndarray]]:
+    def _heads(self, end: int, layer: int, pos_slice: Positions) -> list[tuple[str, Floats]]:
         parts = []
         for i in range(end):
-            facts = self._facts(i)
+            facts = self._model._facts(i)
             if not facts["attention"]:
                 raise InputError(f"layer {i} has no attention, so it has no heads; decompose_resid takes its output whole")
             result = self._head_results(i, pos_slice) * self._written(i, layer, "ln1_post", pos_slice, 1)
             parts += [(f"L{i}H{h}", result[..., h, :]) for h in range(result.shape[-2])]
         return parts
 
-    def _head_results(self, i: int, pos_slice: Positions) -> np.ndarray:
+    def _head_results(self, i: int, pos_slice: Positions) -> Floats:
         prefix = f"blocks.{i}.attn."
         if prefix + "hook_result" in self._values:
             return self._at(self[prefix + "hook_result"], pos_slice)
-        z = self._at(self[prefix + ("hook_gated_z" if self._facts(i)["gated_heads"] else "hook_z")], pos_slice)
-        result: np.ndarray = np.einsum("...hi,hid->...hd", z, self._model.weight(prefix + "W_O"), optimize=True)
-        return result
+        z = self._at(self[prefix + ("hook_gated_z" if self._model._facts(i)["gated_heads"] else "hook_z")], pos_slice)
+        results: Floats = np.einsum("...hi,hid->...hd", z, weight(self._model, prefix + "W_O"), optimize=True)
+        return results
 
     def _neurons(
-        self, layer: int, pos_slice: Positions, neuron_slice: Positions, onto: np.ndarray | None, reading: Any,
-    ) -> list[tuple[str, np.ndarray]]:
+        self, layer: int, pos_slice: Positions, neuron_slice: Positions, onto: Floats | None, reading: Reading | None,
+    ) -> list[tuple[str, Floats]]:
         parts = []
         for i in range(layer):
-            if self._facts(i)["experts"]:
+            if self._model._facts(i)["experts"]:
                 raise InputError(f"the MLP of layer {i} is a mixture of experts; a neuron of one is no neuron of every token. "
                                  "expand_neurons=False takes it whole")
             post = self._at(self[f"blocks.{i}.mlp.hook_post"], pos_slice)
-            W_out = self._model.weight(f"blocks.{i}.mlp.W_out")
+            W_out = weight(self._model, f"blocks.{i}.mlp.W_out")
             which = np.arange(W_out.shape[0])
             if neuron_slice is not None:
                 which = np.atleast_1d(which[_index(neuron_slice)])
@@ -386,12 +384,12 @@ class ActivationCache(Mapping[str, np.ndarray]):
                 parts.append((f"L{i}N{n}", value))
         return parts
 
-    def _biases(self, layer: int, heads_to: int, mlps: bool, pos_slice: Positions) -> np.ndarray:
+    def _biases(self, layer: int, heads_to: int, mlps: bool, pos_slice: Positions) -> Floats:
         total = np.zeros_like(self._at(self["hook_embed"], pos_slice))
         for i in range(heads_to):
             for name, norm in (("attn.b_O", "ln1_post"), *((("mlp.b_out", "ln2_post"),) if mlps and i < layer else ())):
                 if f"blocks.{i}.{name}" in self._model._names:
-                    total += self._model.weight(f"blocks.{i}.{name}") * self._written(i, layer, norm, pos_slice, 0)
+                    total += weight(self._model, f"blocks.{i}.{name}") * self._written(i, layer, norm, pos_slice, 0)
         return total
 
     def _target(self, layer: int, mlp_input: bool) -> str:
@@ -399,23 +397,22 @@ class ActivationCache(Mapping[str, np.ndarray]):
             return f"blocks.{layer}.hook_resid_mid"
         return f"blocks.{layer}.hook_resid_pre" if layer < self._n_layers else f"blocks.{layer - 1}.hook_resid_post"
 
-    def _rest(self, parts: list[tuple[str, np.ndarray]], layer: int, mlp_input: bool, pos_slice: Positions) -> np.ndarray:
-        rest: np.ndarray = self._at(self[self._target(layer, mlp_input)], pos_slice) - sum(value for _, value in parts)
-        return rest
+    def _rest(self, parts: list[tuple[str, Floats]], layer: int, mlp_input: bool, pos_slice: Positions) -> Floats:
+        return self._at(self[self._target(layer, mlp_input)], pos_slice) - sum(value for _, value in parts)
 
-    def _reading(self, layer: int, mlp_input: bool, pos_slice: Positions, batch_slice: Positions = None, weight: bool = True) -> Any:
+    def _reading(self, layer: int, mlp_input: bool, pos_slice: Positions, batch_slice: Positions = None, weighted: bool = True) -> Reading:
         """The norm that reads the stream there, with its scale fixed: a linear function of [..., d_model]."""
         name = "ln_final" if layer == self._n_layers else f"blocks.{layer}.ln{2 if mlp_input else 1}"
-        if name + ".w" not in self._model._names or (layer < self._n_layers and self._facts(layer)["norms_after"]):
+        if name + ".w" not in self._model._names or (layer < self._n_layers and self._model._facts(layer)["norms_after"]):
             return lambda x: x
         scale = self._at(self[name + ".hook_scale"], pos_slice)
         if batch_slice is not None and self.has_batch_dim:
             scale = scale[_index(batch_slice)]
-        w = self._model.weight(name + ".w") if weight else np.float32(1)
-        centred = not self._facts(min(layer, self._n_layers - 1))["rms"]
+        w = weight(self._model, name + ".w") if weighted else np.float32(1)
+        centred = not self._model._facts(min(layer, self._n_layers - 1))["rms"]
         return lambda x: (x - x.mean(-1, keepdims=True) if centred else x) / scale * w
 
-    def _finished(self, parts: list[tuple[str, np.ndarray]], layer: int, mlp_input: bool, apply_ln: bool, pos_slice: Positions,
+    def _finished(self, parts: list[tuple[str, Floats]], layer: int, mlp_input: bool, apply_ln: bool, pos_slice: Positions,
                   return_labels: bool, one_direction: bool = False) -> Any:
         if parts:
             shape = np.broadcast_shapes(*(value.shape for _, value in parts))
@@ -429,20 +426,20 @@ class ActivationCache(Mapping[str, np.ndarray]):
         return (stack, [label for label, _ in parts]) if return_labels else stack
 
 
-def _index(given: Positions) -> Any:
+def _index(given: Places) -> int | slice | np.ndarray:
     """What NumPy takes of one axis."""
     if isinstance(given, slice):
         return given
     if isinstance(given, tuple):
         return slice(*given)
-    return operator.index(given) if np.ndim(given) == 0 else np.asarray(given)  # type: ignore[arg-type]
+    return operator.index(cast(SupportsIndex, given)) if np.ndim(given) == 0 else np.asarray(given)
 
 
 def _is_vector(onto: np.ndarray | None) -> bool:
     return onto is not None and np.ndim(onto) == 1
 
 
-def _directions(onto: np.ndarray | None, d_model: int) -> np.ndarray | None:
+def _directions(onto: np.ndarray | None, d_model: int) -> Floats | None:
     if onto is None:
         return None
     onto = np.asarray(onto, dtype=np.float32)

@@ -11,88 +11,74 @@ from typing import Any
 
 import numpy as np
 
-from ._vitrine import Session, hook_alias
+from ._vitrine import hook_alias
+from .arrays import Floats, Ids
+from .batches import Prompt
 from .errors import FileError, InputError, MissingFileError, ShapeError, UsageError
+from .opened import OpenedModel
 from .whole_numbers import INT64, within
 
 _FORMAT = "vitrine activations 1"
+Tokens = np.ndarray[tuple[Any, ...], np.dtype[np.int32]]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-class Collecting:
-    """The part of a Model that writes activations to disk."""
+def collect(
+    model: OpenedModel, hooks: str | Sequence[str], out: str | os.PathLike[str], *, texts: Iterable[Prompt] | None = None,
+    files: Paths | None = None, context: int | None = None, max_tokens: int | None = None, type: str = "f32", shard_mb: int = 256,
+    resume: bool = False, prepend_bos: bool = True, document: str = "", key: str = "text",
+    progress: Callable[[int, float], None] | None = None,
+) -> Activations:
+    """Runs a corpus and writes the values at hooks of every token as shards, which are returned, mapped (docs/collect.md).
 
-    _session: Session
+    hooks        names, in which * stands for any characters, or aliases such as "resid_post.3"
+    out          the folder to make; it must be empty if it is there
+    texts        documents, one after the other: texts, or rows of ids, which go in as they are. Drawn as they are needed
+    files        or text files and JSON lines, also as .gz or .zst; `document` separates documents of plain text, and JSON lines
+                 have them under `key`
+    context      most tokens that are run together; None: 256, or what the model holds. No context holds two documents
+    max_tokens   where to stop; None: at the end
+    type         of the numbers on disk: f32, f16 or bf16
+    shard_mb     most MiB of a shard
+    resume       go on behind the last whole shard of a call that was cut off, which had the same arguments
+    prepend_bos  every context begins with BOS, if the tokenizer puts one in front of texts
+    progress     called with the tokens that are collected and the tokens per second
 
-    def collect(
-        self,
-        hooks: str | Sequence[str],
-        out: str | os.PathLike[str],
-        *,
-        texts: Iterable[Any] | None = None,
-        files: Paths | None = None,
-        context: int | None = None,
-        max_tokens: int | None = None,
-        type: str = "f32",
-        shard_mb: int = 256,
-        resume: bool = False,
-        prepend_bos: bool = True,
-        document: str = "",
-        key: str = "text",
-        progress: Callable[[int, float], None] | None = None,
-    ) -> Activations:
-        """Runs a corpus and writes the values at hooks of every token as shards, which are returned, mapped (docs/collect.md).
-
-        hooks        names, in which * stands for any characters, or aliases such as "resid_post.3"
-        out          the folder to make; it must be empty if it is there
-        texts        documents, one after the other: texts, or rows of ids, which go in as they are. Drawn as they are needed
-        files        or text files and JSON lines, also as .gz or .zst; `document` separates documents of plain text, and JSON lines
-                     have them under `key`
-        context      most tokens that are run together; None: 256, or what the model holds. No context holds two documents
-        max_tokens   where to stop; None: at the end
-        type         of the numbers on disk: f32, f16 or bf16
-        shard_mb     most MiB of a shard
-        resume       go on behind the last whole shard of a call that was cut off, which had the same arguments
-        prepend_bos  every context begins with BOS, if the tokenizer puts one in front of texts
-        progress     called with the tokens that are collected and the tokens per second
-
-        Raises InputError for a hook without a row for each token, an `out` that holds something, a folder to resume that was made from
-        another text, model or arguments, and no text; RunError for NaN, a full disk, and a number that f16 cannot hold.
-        """
-        model: Any = self
-        if model._hooks:
-            raise UsageError("collect runs without hook functions")
-        if (texts is None) == (files is None):
-            raise UsageError("collect takes texts or files: one of them")
-        if isinstance(texts, str):
-            raise UsageError("texts is one text; give a list of texts, or files=")
-        self._session.collect(
-            hooks=[hooks] if isinstance(hooks, str) else list(hooks),
-            out=os.fsencode(out),
-            files=None if files is None else [os.fsencode(one) for one in _listed(files)],
-            next=None if texts is None else _next_of(model, iter(texts)),
-            separator=document,
-            key=key,
-            context=0 if context is None else within("context", context, 1, INT64),
-            max_tokens=0 if max_tokens is None else within("max_tokens", max_tokens, 1, INT64),
-            type=type,
-            shard_bytes=within("shard_mb", shard_mb, 1, 1 << 20) << 20,
-            resume=resume,
-            prepend_bos=prepend_bos,
-            progress=progress,
-        )
-        return Activations(out)
+    Raises InputError for a hook without a row for each token, an `out` that holds something, a folder to resume that was made from
+    another text, model or arguments, and no text; RunError for NaN, a full disk, and a number that f16 cannot hold.
+    """
+    model._without_hooks("collect")
+    if (texts is None) == (files is None):
+        raise UsageError("collect takes texts or files: one of them")
+    if isinstance(texts, str):
+        raise UsageError("texts is one text; give a list of texts, or files=")
+    model._session.collect(
+        hooks=[hooks] if isinstance(hooks, str) else list(hooks),
+        out=os.fsencode(out),
+        files=None if files is None else [os.fsencode(one) for one in _listed(files)],
+        next=None if texts is None else _next_of(model, iter(texts)),
+        separator=document,
+        key=key,
+        context=0 if context is None else within("context", context, 1, INT64),
+        max_tokens=0 if max_tokens is None else within("max_tokens", max_tokens, 1, INT64),
+        type=type,
+        shard_bytes=within("shard_mb", shard_mb, 1, 1 << 20) << 20,
+        resume=resume,
+        prepend_bos=prepend_bos,
+        progress=progress,
+    )
+    return Activations(out)
 
 
 def _listed(files: Paths) -> list[str | os.PathLike[str]]:
     return [files] if isinstance(files, str | os.PathLike) else list(files)
 
 
-def _next_of(model: Any, documents: Iterator[Any]) -> Callable[[], np.ndarray | None]:
-    def following() -> np.ndarray | None:
+def _next_of(model: OpenedModel, documents: Iterator[Prompt]) -> Callable[[], Ids | None]:
+    def following() -> Ids | None:
         for document in documents:
             if isinstance(document, str):
-                ids: np.ndarray = np.array(model.tokenizer.encode(document, add_special=False), dtype=np.int64)
+                ids = np.array(model.tokenizer.encode(document, add_special=False), dtype=np.int64)
             else:
                 ids = model._one(document)
             return ids
@@ -176,17 +162,17 @@ class Activations:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def tokens(self) -> np.ndarray:
+    def tokens(self) -> Tokens:
         return self._joined("tokens")
 
-    def positions(self) -> np.ndarray:
+    def positions(self) -> Tokens:
         return self._joined("positions")
 
     def shards(self, hook: str) -> list[np.ndarray]:
         name = self._name(hook)
         return [file[name] for file in self._files]
 
-    def rows(self, hook: str, which: slice | Sequence[int] | np.ndarray) -> np.ndarray:
+    def rows(self, hook: str, which: slice | Sequence[int] | np.ndarray) -> Floats:
         name = self._name(hook)
         places = np.arange(len(self))[which] if isinstance(which, slice) else self._places(which)
         if places.size and (places.min() < -len(self) or places.max() >= len(self)):
@@ -199,10 +185,10 @@ class Activations:
             found[of == number] = _as_f32(self._files[number][name][places[of == number] - begin], self.manifest["type"])
         return found
 
-    def __getitem__(self, hook: str) -> np.ndarray:
+    def __getitem__(self, hook: str) -> Floats:
         return self.rows(hook, slice(None))
 
-    def _joined(self, name: str) -> np.ndarray:
+    def _joined(self, name: str) -> Tokens:
         return np.concatenate([file[name] for file in self._files]) if self._files else np.empty(0, np.int32)
 
     def _name(self, hook: str) -> str:
@@ -211,7 +197,7 @@ class Activations:
             raise InputError(f"{self.path} holds no values of {hook!r}, but of {', '.join(self.hooks)}")
         return name
 
-    def _places(self, which: Any) -> np.ndarray:
+    def _places(self, which: Sequence[int] | np.ndarray) -> Ids:
         given = np.asarray(which)
         if given.dtype == bool:
             if given.shape != (len(self),):
@@ -222,7 +208,7 @@ class Activations:
         return np.atleast_1d(given).astype(np.int64)
 
 
-def _as_f32(values: np.ndarray, type: str) -> np.ndarray:
+def _as_f32(values: np.ndarray, type: str) -> Floats:
     if type == "bf16":
         return (values.astype(np.uint32) << 16).view(np.float32)
     return values.astype(np.float32)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
 from . import metrics
+from .arrays import Floats, Ids
+from .batches import Prompts
 from .cache import ActivationCache
 from .errors import InputError, ShapeError
+from .model import Model
 from .whole_numbers import within
 
-if TYPE_CHECKING:
-    from .model import Model, Prompt
-    from .patching import Metric
+Metric = Callable[[Floats], Any]
 
 
 def get_act_patch_direct_path(
-    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, corrupted_cache: ActivationCache, patching_metric: Metric,
+    model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, corrupted_cache: ActivationCache, patching_metric: Metric,
     src_layer: int, src_head: int, component: Literal["q", "k", "v"] = "q",
-) -> np.ndarray:
+) -> Floats:
     """The metric when one head's clean write less its corrupted one is added to the stream as one later head's query, key or value
     reads it, and nothing else sees it: [layer, head], 0 in the layers up to the source's. Both caches hold that layer's hook_z.
 
@@ -32,7 +34,7 @@ def get_act_patch_direct_path(
         raise InputError(f"component is {component!r}; expected 'q', 'k' or 'v'")
     if component != "q" and model.config.n_kv_heads != heads:
         raise InputError(f"this model's heads share keys and values, so a path to the {component} of one of them is not defined")
-    facts = model._session.describe_layer(source)
+    facts = model._facts(source)
     if not facts["attention"] or f"blocks.{source}.ln1_post.w" in model._names or facts["norms_after"] or facts["residual_scale"] != 1:
         raise InputError(f"layer {source} has no attention, or puts a norm or a factor behind its heads, so a head's write is not z W_O")
     name = f"blocks.{source}.attn." + ("hook_gated_z" if facts["gated_heads"] else "hook_z")
@@ -55,9 +57,9 @@ def get_act_patch_direct_path(
 
 
 def get_act_patch_direct_path_all_sources(
-    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, corrupted_cache: ActivationCache, patching_metric: Metric,
+    model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, corrupted_cache: ActivationCache, patching_metric: Metric,
     component: Literal["q", "k", "v"] = "q",
-) -> np.ndarray:
+) -> Floats:
     """get_act_patch_direct_path from every head: [from layer, from head, layer, head]. One run for every pair, so for small models."""
     sources = np.ndindex(model.config.n_layers, model.config.n_heads)
     each = [get_act_patch_direct_path(model, corrupted_tokens, clean_cache, corrupted_cache, patching_metric, layer, head, component)
@@ -71,9 +73,9 @@ def _head(model: Model, head: int) -> int:
     return head
 
 
-def _with(model: Any, row: np.ndarray, name: str, head: int, change: np.ndarray) -> np.ndarray:
-    def add(value: np.ndarray, hook: object) -> None:
+def _with(model: Model, row: Ids, name: str, head: int, change: Floats) -> Floats:
+    def add(value: Floats, hook: object) -> None:
         value[:, :, head] += change
 
-    logits: np.ndarray = model.run_with_hooks(row, [(name, add)])
+    logits: Floats = model.run_with_hooks(row, [(name, add)])
     return logits

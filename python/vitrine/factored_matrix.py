@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import ArrayLike, Floats
 from .errors import ShapeError
 
 
@@ -41,17 +42,17 @@ class FactoredMatrix:
         return len(self.shape)
 
     @property
-    def AB(self) -> np.ndarray:
+    def AB(self) -> Floats:
         """The product, [..., ldim, rdim]."""
-        product: np.ndarray = self.A @ self.B
+        product: Floats = self.A @ self.B
         return product
 
     @property
-    def BA(self) -> np.ndarray:
+    def BA(self) -> Floats:
         """The product the other way round, [..., mdim, mdim]. Raises ShapeError unless ldim is rdim."""
         if self.ldim != self.rdim:
             raise ShapeError(f"BA takes a square product; this one is {list(self.shape)}")
-        product: np.ndarray = self.B @ self.A
+        product: Floats = self.B @ self.A
         return product
 
     @property
@@ -60,7 +61,7 @@ class FactoredMatrix:
         return FactoredMatrix(np.swapaxes(self.B, -1, -2), np.swapaxes(self.A, -1, -2))
 
     @property
-    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self) -> tuple[Floats, Floats]:
         """(A, B)"""
         return self.A, self.B
 
@@ -86,7 +87,7 @@ class FactoredMatrix:
             return FactoredMatrix(other @ self.A, self.B)
         return FactoredMatrix(other, self.AB)
 
-    def __mul__(self, scalar: Any) -> FactoredMatrix:
+    def __mul__(self, scalar: ArrayLike) -> FactoredMatrix:
         if np.size(scalar) != 1:
             raise ShapeError(f"* takes one number; for a product of matrices use @. Got shape {list(np.shape(scalar))}")
         return FactoredMatrix(self.A * scalar, self.B)
@@ -111,34 +112,34 @@ class FactoredMatrix:
         return FactoredMatrix(A[..., _range(rows, self.ldim), :], B[..., :, _range(columns, self.rdim)])
 
     @cached_property
-    def _svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _svd(self) -> tuple[Floats, Floats, Floats]:
         # M = A B = Ua (Sa Vaᵀ Ub Sb) Vbᵀ: only matrices of the inner dimension are taken apart.
         Ua, Sa, Vah = np.linalg.svd(self.A, full_matrices=False)
         Ub, Sb, Vbh = np.linalg.svd(self.B, full_matrices=False)
         U, S, Vh = np.linalg.svd(Sa[..., :, None] * (Vah @ Ub) * Sb[..., None, :], full_matrices=False)
         return Ua @ U, S, np.swapaxes(Vh @ Vbh, -1, -2)
 
-    def svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def svd(self) -> tuple[Floats, Floats, Floats]:
         """U [..., ldim, m], S [..., m] and V [..., rdim, m] with M = U diag(S) Vᵀ."""
         return self._svd
 
     @property
-    def U(self) -> np.ndarray:
+    def U(self) -> Floats:
         """Left singular vectors, [..., ldim, m]."""
         return self._svd[0]
 
     @property
-    def S(self) -> np.ndarray:
+    def S(self) -> Floats:
         """Singular values, largest first, [..., m]."""
         return self._svd[1]
 
     @property
-    def V(self) -> np.ndarray:
+    def V(self) -> Floats:
         """Right singular vectors, [..., rdim, m]."""
         return self._svd[2]
 
     @property
-    def Vh(self) -> np.ndarray:
+    def Vh(self) -> Floats:
         """V, not its transpose: so TransformerLens means this name, which it calls deprecated."""
         return self.V
 
@@ -147,21 +148,18 @@ class FactoredMatrix:
         """Those of the square product that may differ from zero, complex [..., mdim]: AB and BA share them."""
         return np.linalg.eigvals(self.BA)
 
-    def norm(self) -> np.ndarray:
+    def norm(self) -> Floats:
         """The Frobenius norm, [...]."""
-        squares: np.ndarray = (self.S**2).sum(-1)
-        root: np.ndarray = np.sqrt(squares)
-        return root
+        squares: Floats = (self.S**2).sum(-1)
+        return np.sqrt(squares)
 
-    def collapse_l(self) -> np.ndarray:
+    def collapse_l(self) -> Floats:
         """diag(S) Vᵀ [..., m, rdim]: the product but for an orthogonal factor on its left."""
-        collapsed: np.ndarray = self.S[..., :, None] * np.swapaxes(self.V, -1, -2)
-        return collapsed
+        return self.S[..., :, None] * np.swapaxes(self.V, -1, -2)
 
-    def collapse_r(self) -> np.ndarray:
+    def collapse_r(self) -> Floats:
         """U diag(S) [..., ldim, m]: the product but for an orthogonal factor on its right."""
-        collapsed: np.ndarray = self.U * self.S[..., None, :]
-        return collapsed
+        return self.U * self.S[..., None, :]
 
     def unsqueeze(self, axis: int) -> FactoredMatrix:
         """The same with an axis of length 1 before leading axis `axis`; -1 and -2 would part rows from columns."""
@@ -171,10 +169,10 @@ class FactoredMatrix:
             raise ShapeError(f"unsqueeze at {at}: expected 0 to {leading}, or -3 to {-leading - 3}")
         return FactoredMatrix(np.expand_dims(self.A, at), np.expand_dims(self.B, at))
 
-    def get_corner(self, k: int = 3) -> np.ndarray:
+    def get_corner(self, k: int = 3) -> Floats:
         """The first k rows and columns of the first matrix's product, and the first k of each leading axis."""
         first = (slice(0, k),) * (self.ndim - 2)
-        corner: np.ndarray = self.A[first][..., :k, :] @ self.B[first][..., :, :k]
+        corner: Floats = self.A[first][..., :k, :] @ self.B[first][..., :, :k]
         return corner
 
     def make_even(self) -> FactoredMatrix:

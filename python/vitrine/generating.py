@@ -4,162 +4,109 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ._vitrine import BeamOptions, CompiledGrammar, GenerateOptions, Session, TextStream
+from ._vitrine import BeamOptions, CompiledGrammar, GenerateOptions, TextStream
+from .batches import Prompt, Prompts
 from .errors import UsageError
-from .hooks import Hook
+from .hook_functions import Hook
+from .hooking import calls_of, hooks
+from .opened import OpenedModel
 from .results import Generation, Hypothesis
 from .whole_numbers import INT32, INT64, within
 
-if TYPE_CHECKING:
-    from .batches import Prompt, Prompts
-    from .model import Model
+
+def generate(
+    model: OpenedModel, prompt: Prompts, max_tokens: int = 128, *, temperature: float | None = None, top_k: int | None = None,
+    top_p: float | None = None, min_p: float | None = None, typical_p: float | None = None, repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0, presence_penalty: float = 0.0, logit_bias: dict[int, float] | None = None, seed: int = 0,
+    stop: str | Sequence[str] = (), eos: Sequence[int] | None = None, ignore_eos: bool = False, lookup: int = 0,
+    draft: OpenedModel | None = None, draft_tokens: int = 4, json_schema: dict[str, Any] | bool | str | None = None,
+    regex: str | None = None, grammar: str | None = None, lark: str | None = None, fwd_hooks: Iterable[Hook] = (),
+) -> Any:
+    """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself
+    (with load(exact=True) to the last bit); they are decoded together, but with a draft, lookup or hook functions one after the
+    other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
+    options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
+
+    lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
+    the last ones before. draft: a smaller model of the same vocabulary, which drafts draft_tokens tokens at a time.
+    json_schema (as a dict or its text), regex, grammar (GBNF) and lark: what the text must conform to, one of them; a text that
+    max_tokens or stop cuts short is the beginning of one that does.
+    fwd_hooks: functions at hooks, as in hooks(); they see the prompt's rows, then those of each new token.
+    """
+    options = _options(model, **{k: v for k, v in locals().items() if k not in ("model", "prompt", "fwd_hooks")})
+    batch = model._batch(prompt)
+    with hooks(model, fwd_hooks):
+        if batch.listed and not model._hooks and lookup == 0 and draft is None:
+            return [Generation(*made) for made in model._session.generate_together(batch.ids, batch.lengths, options)]
+        made = [Generation(*model._session.generate(row, options, calls_of(model))) for row in batch.rows]
+    return made if batch.listed else made[0]
 
 
-class Generating:
-    """The part of a Model that continues prompts."""
+def stream(
+    model: OpenedModel, prompt: Prompt, max_tokens: int = 128, *, temperature: float | None = None, top_k: int | None = None,
+    top_p: float | None = None, min_p: float | None = None, typical_p: float | None = None, repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0, presence_penalty: float = 0.0, logit_bias: dict[int, float] | None = None, seed: int = 0,
+    stop: str | Sequence[str] = (), eos: Sequence[int] | None = None, ignore_eos: bool = False, lookup: int = 0,
+    draft: OpenedModel | None = None, draft_tokens: int = 4, json_schema: dict[str, Any] | bool | str | None = None,
+    regex: str | None = None, grammar: str | None = None, lark: str | None = None, fwd_hooks: Iterable[Hook] = (),
+) -> TextStream:
+    """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
+    ahead of its reader. The hooks are those of the moment it is made.
+    """
+    options = _options(model, **{k: v for k, v in locals().items() if k not in ("model", "prompt", "fwd_hooks")})
+    with hooks(model, fwd_hooks):
+        return model._session.stream(model._one(prompt), options, calls_of(model))
 
-    _session: Session
 
-    def generate(
-        self,
-        prompt: Prompts,
-        max_tokens: int = 128,
-        *,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        typical_p: float | None = None,
-        repetition_penalty: float = 1.0,
-        frequency_penalty: float = 0.0,
-        presence_penalty: float = 0.0,
-        logit_bias: dict[int, float] | None = None,
-        seed: int = 0,
-        stop: str | Sequence[str] = (),
-        eos: Sequence[int] | None = None,
-        ignore_eos: bool = False,
-        lookup: int = 0,
-        draft: Model | None = None,
-        draft_tokens: int = 4,
-        json_schema: dict[str, Any] | bool | str | None = None,
-        regex: str | None = None,
-        grammar: str | None = None,
-        lark: str | None = None,
-        fwd_hooks: Iterable[Hook] = (),
-    ) -> Any:
-        """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself
-        (with load(exact=True) to the last bit); they are decoded together, but with a draft, lookup or hook functions one after the
-        other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
-        options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
+def _options(
+    model: OpenedModel, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
+    eos: Sequence[int] | None, lookup: int, draft: OpenedModel | None, draft_tokens: int,
+    json_schema: dict[str, Any] | bool | str | None, regex: str | None, grammar: str | None, lark: str | None, **others: object,
+) -> GenerateOptions:
+    if lookup != 0 and draft is not None:
+        raise UsageError("lookup and draft are both given; give one of them")
+    drafter = None
+    if lookup != 0:
+        drafter = model._session.lookup_drafter(within("lookup", lookup, 0, INT64))
+    elif draft is not None:
+        drafter = model._session.model_drafter(draft._session, within("draft_tokens", draft_tokens, 0, INT64))
+    return GenerateOptions(
+        max_tokens=within("max_tokens", max_tokens, 0, INT64),
+        top_k=None if top_k is None else within("top_k", top_k, 0, INT64),
+        logit_bias=[(model._in_vocabulary("a token of logit_bias", token), bias)
+                    for token, bias in (logit_bias or {}).items()],
+        seed=within("seed", seed, 0, 2**64 - 1),
+        stops=[stop] if isinstance(stop, str) else list(stop),
+        eos=_ends(model, eos),
+        drafter=drafter,
+        grammar=_grammar(model, {"json_schema": json_schema, "regex": regex, "gbnf": grammar, "lark": lark}),
+        **others,  # type: ignore[arg-type]  # the numbers and flags that generate() declares
+    )
 
-        lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
-        the last ones before. draft: a smaller model of the same vocabulary, which drafts draft_tokens tokens at a time.
-        json_schema (as a dict or its text), regex, grammar (GBNF) and lark: what the text must conform to, one of them; a text that
-        max_tokens or stop cuts short is the beginning of one that does.
-        fwd_hooks: functions at hooks, as in hooks(); they see the prompt's rows, then those of each new token.
-        """
-        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt", "fwd_hooks")})
-        model: Any = self
-        batch = model._batch(prompt)
-        with model.hooks(fwd_hooks):
-            if batch.listed and not model._hooks and lookup == 0 and draft is None:
-                return [Generation(*made) for made in self._session.generate_together(batch.ids, batch.lengths, options)]
-            made = [Generation(*self._session.generate(row, options, model._calls())) for row in batch.rows]
-        return made if batch.listed else made[0]
 
-    def stream(
-        self,
-        prompt: Prompt,
-        max_tokens: int = 128,
-        *,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        typical_p: float | None = None,
-        repetition_penalty: float = 1.0,
-        frequency_penalty: float = 0.0,
-        presence_penalty: float = 0.0,
-        logit_bias: dict[int, float] | None = None,
-        seed: int = 0,
-        stop: str | Sequence[str] = (),
-        eos: Sequence[int] | None = None,
-        ignore_eos: bool = False,
-        lookup: int = 0,
-        draft: Model | None = None,
-        draft_tokens: int = 4,
-        json_schema: dict[str, Any] | bool | str | None = None,
-        regex: str | None = None,
-        grammar: str | None = None,
-        lark: str | None = None,
-        fwd_hooks: Iterable[Hook] = (),
-    ) -> TextStream:
-        """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
-        ahead of its reader. The hooks are those of the moment it is made.
-        """
-        options = self._options(**{k: v for k, v in locals().items() if k not in ("self", "prompt", "fwd_hooks")})
-        model: Any = self
-        with model.hooks(fwd_hooks):
-            stream: TextStream = self._session.stream(model._one(prompt), options, model._calls())
-            return stream
+def _grammar(model: OpenedModel, texts: dict[str, Any]) -> CompiledGrammar | None:
+    given = {kind: text for kind, text in texts.items() if text is not None}
+    if len(given) > 1:
+        raise UsageError("json_schema, regex, grammar and lark: give one of them")
+    for kind, text in given.items():
+        return model._session.compile_grammar(kind, text if isinstance(text, str) else json.dumps(text))
+    return None
 
-    def _options(
-        self, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
-        eos: Sequence[int] | None, lookup: int, draft: Model | None, draft_tokens: int,
-        json_schema: dict[str, Any] | bool | str | None, regex: str | None, grammar: str | None, lark: str | None, **others: object,
-    ) -> GenerateOptions:
-        if lookup != 0 and draft is not None:
-            raise UsageError("lookup and draft are both given; give one of them")
-        model: Any = self
-        drafter = None
-        if lookup != 0:
-            drafter = self._session.lookup_drafter(within("lookup", lookup, 0, INT64))
-        elif draft is not None:
-            drafter = self._session.model_drafter(draft._session, within("draft_tokens", draft_tokens, 0, INT64))
-        return GenerateOptions(
-            max_tokens=within("max_tokens", max_tokens, 0, INT64),
-            top_k=None if top_k is None else within("top_k", top_k, 0, INT64),
-            logit_bias=[(model._in_vocabulary("a token of logit_bias", token), bias)
-                        for token, bias in (logit_bias or {}).items()],
-            seed=within("seed", seed, 0, 2**64 - 1),
-            stops=[stop] if isinstance(stop, str) else list(stop),
-            eos=self._ends(eos),
-            drafter=drafter,
-            grammar=self._grammar({"json_schema": json_schema, "regex": regex, "gbnf": grammar, "lark": lark}),
-            **others,  # type: ignore[arg-type]
-        )
 
-    def _grammar(self, texts: dict[str, Any]) -> CompiledGrammar | None:
-        given = {kind: text for kind, text in texts.items() if text is not None}
-        if len(given) > 1:
-            raise UsageError("json_schema, regex, grammar and lark: give one of them")
-        for kind, text in given.items():
-            return self._session.compile_grammar(kind, text if isinstance(text, str) else json.dumps(text))
-        return None
+def beams(
+    model: OpenedModel, prompt: Prompt, n_beams: int = 4, max_tokens: int = 128, *, n_return: int = 1, length_penalty: float = 1.0,
+    early_stopping: bool | None = False, eos: Sequence[int] | None = None,
+) -> list[Hypothesis]:
+    """Continues the prompt by beam search as Hugging Face defines it, best first. early_stopping None is its "never"."""
+    model._without_hooks("beam search")
+    options = BeamOptions(n_beams=within("n_beams", n_beams, 1, INT32), n_return=within("n_return", n_return, 1, INT32),
+                          max_tokens=within("max_tokens", max_tokens, 0, INT64), length_penalty=length_penalty,
+                          early_stopping=early_stopping, eos=_ends(model, eos))
+    found = model._session.beams(model._one(prompt), options)
+    return [Hypothesis(text, tokens, score) for text, tokens, score in found]
 
-    def beams(
-        self,
-        prompt: Prompt,
-        n_beams: int = 4,
-        max_tokens: int = 128,
-        *,
-        n_return: int = 1,
-        length_penalty: float = 1.0,
-        early_stopping: bool | None = False,
-        eos: Sequence[int] | None = None,
-    ) -> list[Hypothesis]:
-        """Continues the prompt by beam search as Hugging Face defines it, best first. early_stopping None is its "never"."""
-        model: Any = self
-        if model._hooks:
-            raise UsageError("beam search runs without hook functions")
-        options = BeamOptions(n_beams=within("n_beams", n_beams, 1, INT32), n_return=within("n_return", n_return, 1, INT32),
-                              max_tokens=within("max_tokens", max_tokens, 0, INT64), length_penalty=length_penalty,
-                              early_stopping=early_stopping, eos=self._ends(eos))
-        found = self._session.beams(model._one(prompt), options)
-        return [Hypothesis(text, tokens, score) for text, tokens, score in found]
 
-    def _ends(self, eos: Sequence[int] | None) -> list[int]:
-        model: Any = self
-        return self._session.end_tokens if eos is None else [model._in_vocabulary("an end token", token) for token in eos]
+def _ends(model: OpenedModel, eos: Sequence[int] | None) -> list[int]:
+    return model._session.end_tokens if eos is None else [model._in_vocabulary("an end token", token) for token in eos]

@@ -13,18 +13,18 @@ What a function does with (value, hook) decides it:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ._vitrine import HookCalls
+from .arrays import Bools, Floats
 from .errors import InputError, RunError, ShapeError, UsageError
-from .hooks import Hook, HookFunction, HookPoint, HookSet, forward_of, replacement_of
+from .hook_functions import AnyFunction, Hook, HookFunction, HookPoint, forward_of, replacement_of
+from .hooking import HookSet
+from .opened import OpenedModel
 
-if TYPE_CHECKING:
-    from .model import Model
-
-Pullback = Callable[[np.ndarray], np.ndarray]
+Pullback = Callable[[Floats], Floats]
 _EVEN = 1e-3  # a slope this close to 1 is that of a constant which was added
 
 
@@ -38,16 +38,16 @@ class torch_hook:
             raise InputError(f"torch_hook takes a function of (value, hook); got {function!r}")
         self._function = function
 
-    def __call__(self, value: np.ndarray, hook: HookPoint) -> np.ndarray:
+    def __call__(self, value: Floats, hook: HookPoint) -> Floats:
         import torch
 
         with torch.no_grad():
             tensor = torch.from_numpy(value)
             returned = self._function(tensor, hook)
-            result: np.ndarray = (tensor if returned is None else returned).numpy(force=True)
+            result: Floats = (tensor if returned is None else returned).numpy(force=True)
             return result
 
-    def derived(self, value: np.ndarray, hook: HookPoint) -> tuple[np.ndarray, Pullback]:
+    def derived(self, value: Floats, hook: HookPoint) -> tuple[Floats, Pullback]:
         """What it makes of the value, and how a gradient flows back through it."""
         import torch
 
@@ -57,12 +57,11 @@ class torch_hook:
             returned = self._function(tensor, hook)
             after = tensor if returned is None else returned
 
-        def pullback(gradient: np.ndarray) -> np.ndarray:
+        def pullback(gradient: Floats) -> Floats:
             if not after.requires_grad:
                 return np.zeros_like(value)
             (back,) = torch.autograd.grad(after, before, torch.from_numpy(gradient).to(after.dtype), allow_unused=True)
-            result: np.ndarray = np.zeros_like(value) if back is None else back.numpy()
-            return result
+            return np.zeros_like(value) if back is None else back.numpy()
         return after.numpy(force=True).copy(), pullback  # what comes next may change it in place
 
 
@@ -72,7 +71,7 @@ class DerivedHooks(HookSet):
     several  whether the same functions serve other sequences of the run as well
     """
 
-    def __init__(self, model: Model, hooks: Iterable[Hook], backward: Iterable[Hook], several: bool) -> None:
+    def __init__(self, model: OpenedModel, hooks: Iterable[Hook], backward: Iterable[Hook], several: bool) -> None:
         super().__init__(model, hooks)
         if self._inputs:
             raise UsageError(f"gradients do not flow back through functions at {next(iter(self._inputs))}, which lies beside the model; "
@@ -87,7 +86,7 @@ class DerivedHooks(HookSet):
         names = set(self._points) | set(self._seeing._points)
         return HookCalls(names, self._call if names else None, self._backward if names else None)
 
-    def _apply(self, name: str, value: np.ndarray, position: int) -> np.ndarray:
+    def _apply(self, name: str, value: Floats, position: int) -> Floats:
         hook, functions = self._points[name]
         hook.position = position
         pullbacks = self._pullbacks[name] = []
@@ -97,18 +96,19 @@ class DerivedHooks(HookSet):
                 pullbacks.append(pullback)
         return value
 
-    def _derived(self, name: str, function: Any, value: np.ndarray, hook: HookPoint) -> tuple[np.ndarray, Pullback | None]:
+    def _derived(self, name: str, function: AnyFunction, value: Floats, hook: HookPoint) -> tuple[Floats, Pullback | None]:
         if isinstance(function, torch_hook):
             after, pullback = function.derived(value, hook)
             return replacement_of(name, value, after), _checked(name, pullback, value.shape)
         before = value.copy()
-        if callable(getattr(function, "backward", None)):
+        backward = getattr(function, "backward", None)
+        if callable(backward):
             after = replacement_of(name, value, forward_of(function)(value, hook))
 
-            def back(gradient: np.ndarray) -> np.ndarray:
+            def back(gradient: Floats) -> Floats:
                 if self._serves_others(function):  # whatever it keeps of forward shall be of this place
                     forward_of(function)(before.copy(), hook)
-                result: np.ndarray = function.backward(gradient, hook)
+                result: Floats = backward(gradient, hook)
                 return result
             return after, _checked(name, back, value.shape)
         plain, looked_at = forward_of(function), value.copy()
@@ -129,10 +129,10 @@ class DerivedHooks(HookSet):
         kept = _kept(name, plain, before, after, hook)
         return after, None if kept.all() else lambda gradient: np.where(kept, gradient, np.float32(0))
 
-    def _serves_others(self, function: Any) -> bool:
+    def _serves_others(self, function: AnyFunction) -> bool:
         return self._several or sum(other is function for _, functions in self._points.values() for other in functions) > 1
 
-    def _backward(self, name: str, gradient: np.ndarray) -> np.ndarray:
+    def _backward(self, name: str, gradient: Floats) -> Floats:
         if name in self._seeing._points:
             hook, functions = self._seeing._points[name]
             for function in functions:
@@ -143,7 +143,7 @@ class DerivedHooks(HookSet):
         return np.ascontiguousarray(gradient, np.float32)
 
 
-def _finite(name: str, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _finite(name: str, before: Floats, after: Floats) -> Floats:
     """after. Raises RunError if it holds NaN or infinity, unless a gradient without any never came here."""
     if not np.isfinite(after).all() and np.isfinite(before).all():
         raise RunError(f"the gradient that a function at {name} gives back holds NaN or infinity, and the one that it was given does not; "
@@ -152,7 +152,7 @@ def _finite(name: str, before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def _checked(name: str, pullback: Pullback, shape: Sequence[int]) -> Pullback:
-    def checked(gradient: np.ndarray) -> np.ndarray:
+    def checked(gradient: Floats) -> Floats:
         back = np.asarray(pullback(gradient))
         if back.shape != tuple(shape) or back.dtype.kind not in "biuf":
             raise ShapeError(f"the gradient that a function at {name} returns is {back.dtype} {list(back.shape)}; expected real numbers "
@@ -161,7 +161,7 @@ def _checked(name: str, pullback: Pullback, shape: Sequence[int]) -> Pullback:
     return checked
 
 
-def _kept(name: str, function: HookFunction, before: np.ndarray, after: np.ndarray, hook: HookPoint) -> np.ndarray:
+def _kept(name: str, function: HookFunction, before: Floats, after: Floats, hook: HookPoint) -> Bools:
     """Where a plain function keeps a number or adds a constant to it (1), and where it puts a constant (0)."""
     after = after.copy()  # a function may return what it keeps
     finite = np.where(np.isfinite(before), np.abs(before), 0).astype(np.float64)
@@ -171,7 +171,7 @@ def _kept(name: str, function: HookFunction, before: np.ndarray, after: np.ndarr
     other = (before + shift).astype(np.float32)
     given = other.copy()
     found = replacement_of(name, given, function(given, hook))
-    constant = found == after
+    constant: Bools = found == after
     with np.errstate(invalid="ignore"):
         moved, shifted = found.astype(np.float64) - after, other.astype(np.float64) - before
         rounding = 2 * np.finfo(np.float32).eps * (np.abs(found) + np.abs(after))

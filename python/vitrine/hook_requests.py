@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ._vitrine import Session
 from .errors import InputError
-from .hooks import names_of
+from .hook_functions import names_of
 
 NamesFilter = None | str | Sequence[str] | Callable[[str], bool]
 Slice = None | int | slice

@@ -9,20 +9,21 @@ one row: what a function changes is computed here, in f32, and put in the place 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arrays import Doubles, Floats
 from .errors import InputError
-
-if TYPE_CHECKING:
-    from .model import Model
+from .hook_functions import names_of
+from .hook_requests import NamesFilter, requests_of
+from .opened import OpenedModel
+from .weights import weight
 
 _SHORT = ("q_input", "k_input", "v_input", "attn_in", "mlp_in")
 _REQUEST = re.compile(r"(?:blocks\.(\*|\d+)\.)?(?:attn\.)?(?:hook_)?(q_input|k_input|v_input|attn_in|mlp_in)(?:\.?(\d+))?")
 
 
-def input_hooks(model: Model, request: str) -> list[str]:
+def input_hooks(model: OpenedModel, request: str) -> list[str]:
     """The full names that a request asks for: "blocks.3.hook_q_input", "blocks.*.hook_mlp_in", "q_input.3"; nothing for others."""
     found = _REQUEST.fullmatch(request)
     if found is None or (found[1] is None and found[3] is None and request.startswith("blocks.")):
@@ -39,12 +40,12 @@ def input_hooks(model: Model, request: str) -> list[str]:
 class InputHook:
     """One of them in one layer."""
 
-    def __init__(self, model: Model, name: str) -> None:
+    def __init__(self, model: OpenedModel, name: str) -> None:
         self.name = name
         self.layer, self.kind = int(name.split(".")[1]), name.split("hook_")[1]
         self._model = model
-        self._facts = model._session.describe_layer(self.layer)
-        self._changed: np.ndarray | None = None
+        self._facts = model._facts(self.layer)
+        self._changed: Floats | None = None
         prefix = f"blocks.{self.layer}."
         self.source = prefix + ("hook_resid_mid" if self.kind == "mlp_in" else "hook_resid_pre")
         self.norm = prefix + ("ln2" if self.kind == "mlp_in" else "ln1")
@@ -58,18 +59,18 @@ class InputHook:
             raise InputError(f"{name}: this model's heads share keys and values, so one input for all three is not defined; use "
                              "hook_q_input, hook_k_input and hook_v_input")
 
-    def shown(self, stream: np.ndarray) -> np.ndarray:
+    def shown(self, stream: Floats) -> Floats:
         """What a function sees of the stream [batch, position, d_model]."""
         if self.kind == "mlp_in":
             return stream.copy()
         heads = self._facts["n_kv_heads"] if self.kind in ("k_input", "v_input") else self._model.config.n_heads
         return np.repeat(stream[:, :, None], heads, axis=2)
 
-    def put(self, before: np.ndarray, after: np.ndarray) -> None:
+    def put(self, before: Floats, after: Floats) -> None:
         """Keeps what functions made of it, until the run reaches where it is read."""
         self._changed = None if np.array_equal(before, after, equal_nan=True) else after
 
-    def replaced(self, sink: str, value: np.ndarray) -> np.ndarray:
+    def replaced(self, sink: str, value: Floats) -> Floats:
         """The value at a sink, made anew if the input was changed."""
         if self._changed is None:
             return value
@@ -78,25 +79,25 @@ class InputHook:
             return x
         role = sink[-1].upper()
         prefix = f"blocks.{self.layer}.attn."
-        made: np.ndarray = np.einsum("bphd,hdi->bphi", x, self._model.weight(f"{prefix}W_{role}"), optimize=True)
+        made: Floats = np.einsum("bphd,hdi->bphi", x, weight(self._model, f"{prefix}W_{role}"), optimize=True)
         if f"{prefix}b_{role}" in self._model._names or f"{prefix}b_{role}G" in self._model._names:
-            made = made + self._model.weight(f"{prefix}b_{role}")
+            made = made + weight(self._model, f"{prefix}b_{role}")
         return made.astype(np.float32)
 
-    def _normalised(self, x: np.ndarray) -> np.ndarray:
+    def _normalised(self, x: Floats) -> Floats:
         names = self._model._names
         if self.norm + ".w" not in names or self._facts["norms_after"]:
             return x
         y = x.astype(np.float64)
         if not self._facts["rms"]:
             y -= y.mean(-1, keepdims=True)
-        y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * self._model.weight(self.norm + ".w")
+        y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * weight(self._model, self.norm + ".w")
         if self.norm + ".b" in names:
-            y += self._model.weight(self.norm + ".b")
-        normalised: np.ndarray = y.astype(np.float32)
+            y += weight(self._model, self.norm + ".b")
+        normalised: Floats = y.astype(np.float32)
         return normalised
 
-    def normalised_backward(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    def normalised_backward(self, x: Doubles, gradient: Doubles) -> Doubles:
         """The gradient at x from that at the norm's result, both in double."""
         names = self._model._names
         if self.norm + ".w" not in names or self._facts["norms_after"]:
@@ -104,13 +105,23 @@ class InputHook:
         if not self._facts["rms"]:
             x = x - x.mean(-1, keepdims=True)
         scale = np.sqrt((x**2).mean(-1, keepdims=True) + self._facts["norm_eps"])
-        g = gradient * self._model.weight(self.norm + ".w")
+        g = gradient * weight(self._model, self.norm + ".w")
         back = g / scale - x * ((g * x).mean(-1, keepdims=True) / scale**3)
-        result: np.ndarray = back if self._facts["rms"] else back - back.mean(-1, keepdims=True)
+        result: Doubles = back if self._facts["rms"] else back - back.mean(-1, keepdims=True)
         return result
 
 
-def input_names(model: Any) -> list[str]:
+def input_names(model: OpenedModel) -> list[str]:
     """Every such hook that the model's switches turn on for predicates, as TransformerLens' do."""
     kinds = [kind for kind in _SHORT if kind in model._input_hooks_on]
     return [f"blocks.{i}.hook_{kind}" for i in range(model.config.n_layers) for kind in kinds]
+
+
+def apart_from_inputs(model: OpenedModel, names_filter: NamesFilter) -> tuple[list[str], list[str]]:
+    """Requests of hooks that the model has, and the full names of inputs that are asked for."""
+    if callable(names_filter):
+        inputs = [name for name in input_names(model) if names_filter(name)]
+        return names_of(model._session, names_filter, bool(inputs)), inputs
+    requests = requests_of(model._session, names_filter)
+    inputs = [name for request in requests for name in input_hooks(model, request)]
+    return [request for request in requests if not input_hooks(model, request)], inputs

@@ -33,17 +33,8 @@ def merge(
 
 
 def merge(
-    config: Recipe,
-    out: str | os.PathLike[str] | None = None,
-    *,
-    resume: bool = False,
-    force: bool = False,
-    random_seed: int = 0,
-    out_shard_size: int | str = "5B",
-    allow_missing: bool = False,
-    allow_nan: bool = False,
-    allow_crimes: bool = False,
-    threads: int = 0,
+    config: Recipe, out: str | os.PathLike[str] | None = None, *, resume: bool = False, force: bool = False, random_seed: int = 0,
+    out_shard_size: int | str = "5B", allow_missing: bool = False, allow_nan: bool = False, allow_crimes: bool = False, threads: int = 0,
 ) -> Model | str:
     """Merges models. With `out` it writes a Hugging Face directory and returns its path; without, the result is a Model in memory.
 
@@ -73,12 +64,7 @@ def merge(
 
 
 def merge_plan(
-    config: Recipe,
-    *,
-    out_shard_size: int | str = "5B",
-    allow_missing: bool = False,
-    allow_crimes: bool = False,
-    threads: int = 0,
+    config: Recipe, *, out_shard_size: int | str = "5B", allow_missing: bool = False, allow_crimes: bool = False, threads: int = 0,
 ) -> dict[str, Any]:
     """What merge() would do, without reading a weight: the document of `vitrine merge --dry-run --json`.
 
@@ -93,13 +79,13 @@ def merge_plan(
 
 def _request(config: Recipe, *, random_seed: int, out_shard_size: int | str, threads: int, **flags: bool) -> MergeRequest:
     path, text = _recipe(config)
-    named = isinstance(out_shard_size, str)
+    size, named = (0, out_shard_size) if isinstance(out_shard_size, str) else (out_shard_size, None)
     return MergeRequest(
         path=path,
         text=text,
         random_seed=within("random_seed", random_seed, 0, 2**64 - 1),
-        shard_bytes=0 if named else within("out_shard_size", out_shard_size, 0, INT64),
-        shard_size=out_shard_size if named else None,
+        shard_bytes=within("out_shard_size", size, 0, INT64),
+        shard_size=named,
         threads=within("threads", threads, 0, 1024),
         **flags,
     )
@@ -109,14 +95,14 @@ def _recipe(config: Recipe) -> tuple[bytes, str]:
     """The path of a recipe or its text; the other is empty."""
     if isinstance(config, Mapping):
         return b"", _yaml(config)
-    if isinstance(config, str | os.PathLike):
+    if isinstance(config, Sequence) and not isinstance(config, (str, bytes)) and config:
+        return b"", "---\n".join(_yaml(document) for document in config)
+    if isinstance(config, (str, os.PathLike)):
         if isinstance(config, str) and ("\n" in config or config.lstrip().startswith("{")):
             return b"", config
         if not os.fspath(config):
             raise InputError("the path of the recipe is empty; give a path, YAML or a dict")
         return os.fsencode(config), ""
-    if isinstance(config, Sequence) and not isinstance(config, bytes) and config:
-        return b"", "---\n".join(_yaml(document) for document in config)
     raise TypeError(f"a recipe is a path, YAML, a dict or a list of dicts; got {type(config).__name__}")
 
 

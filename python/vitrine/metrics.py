@@ -13,18 +13,19 @@ is each row's own last.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from .arrays import Doubles, Floats, Ids
 from .errors import InputError, RunError, ShapeError
 
 __all__ = ["Metric", "cross_entropy", "evaluate", "kl_divergence", "log_probability", "logit_difference"]
 
 Tokens = int | Sequence[int] | np.ndarray
+Labels = Sequence[int] | Sequence[Sequence[int] | np.ndarray] | np.ndarray
 
 
 class Metric:
@@ -73,7 +74,7 @@ def log_probability(token: Tokens, position: Tokens = -1) -> Metric:
     return Metric(function, "log_probability")
 
 
-def cross_entropy(labels: Sequence[int] | Sequence[Sequence[int]] | np.ndarray) -> Metric:
+def cross_entropy(labels: Labels) -> Metric:
     """The mean of -log softmax(logits at t)[label t + 1] in nats over all that are scored: labels [position] or [batch, position], or
     a list of rows; -100 is not scored.
     """
@@ -119,7 +120,7 @@ def kl_divergence(logits: np.ndarray, position: Tokens | None = None) -> Metric:
     return Metric(function, "kl_divergence")
 
 
-def evaluate(metric: Callable[..., Any], logits: np.ndarray) -> tuple[float, np.ndarray]:
+def evaluate(metric: Callable[..., Any], logits: np.ndarray) -> tuple[float, Floats]:
     """The value of a metric and its derivative, float32 of the logits' shape, which PyTorch takes where the metric gives none.
 
     Raises ShapeError for a derivative of another shape or a value that is no single number, InputError where there is no derivative.
@@ -154,6 +155,8 @@ def number_of(metric: Callable[..., Any], logits: np.ndarray) -> float:
 
 
 def _through_torch(metric: Callable[..., Any], logits: np.ndarray, refused: Exception | None) -> tuple[float, np.ndarray]:
+    import importlib.util
+
     if importlib.util.find_spec("torch") is None:
         raise InputError("the metric gave a number without its derivative; return (value, derivative), take one of vitrine.metrics, "
                          "or install PyTorch, which derives a function of tensors")
@@ -184,14 +187,14 @@ def _number(value: Any, ragged: bool) -> float:
     return number
 
 
-def _log_softmax(z: np.ndarray) -> np.ndarray:
+def _log_softmax(z: np.ndarray) -> Doubles:
     z = z.astype(np.float64)
     z -= z.max(axis=-1, keepdims=True)
-    result: np.ndarray = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
-    return result
+    logs: Doubles = z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+    return logs
 
 
-def _places(z: np.ndarray, position: Tokens) -> tuple[np.ndarray, np.ndarray]:
+def _places(z: np.ndarray, position: Tokens) -> tuple[Ids, Ids]:
     """(row, position) for each row."""
     at, lengths = _of_each_row("position", position, z), _lengths(z)
     wrong = np.flatnonzero((at < -lengths) | (at >= lengths))
@@ -201,13 +204,13 @@ def _places(z: np.ndarray, position: Tokens) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(len(z)), at % lengths
 
 
-def _lengths(z: np.ndarray) -> np.ndarray:
+def _lengths(z: np.ndarray) -> Ids:
     """The tokens of each row: logits behind a row's end are NaN."""
-    lengths: np.ndarray = z.shape[1] - np.isnan(z[:, ::-1, 0]).cumprod(axis=1).sum(axis=1)
+    lengths: Ids = z.shape[1] - np.isnan(z[:, ::-1, 0]).cumprod(axis=1).sum(axis=1)
     return lengths
 
 
-def _labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+def _labels(labels: Labels) -> tuple[Ids, Ids]:
     """[batch, position], filled up with -100, and the length of each row."""
     several = not isinstance(labels, np.ndarray) and len(labels) > 0 and np.ndim(labels[0]) > 0
     rows = [np.asarray(row) for row in (labels if several else np.atleast_2d(np.asarray(labels)))]
@@ -221,24 +224,24 @@ def _labels(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     return wanted, own
 
 
-def _shape(lengths: np.ndarray) -> str:
+def _shape(lengths: Ids) -> str:
     same = len(set(lengths.tolist())) == 1
     return str([len(lengths), int(lengths[0])]) if same else f"{len(lengths)} rows of {lengths.tolist()}"
 
 
-def _tokens(what: str, tokens: Tokens, z: np.ndarray) -> np.ndarray:
+def _tokens(what: str, tokens: Tokens, z: np.ndarray) -> Ids:
     found = _of_each_row(what, tokens, z)
     _check_tokens(what, found, z)
     return found
 
 
-def _check_tokens(what: str, tokens: np.ndarray, z: np.ndarray) -> None:
+def _check_tokens(what: str, tokens: Ids, z: np.ndarray) -> None:
     wrong = tokens[(tokens < 0) | (tokens >= z.shape[2])]
     if len(wrong):
         raise InputError(f"{what} {wrong[0]} is outside the vocabulary, 0 to {z.shape[2] - 1}")
 
 
-def _of_each_row(what: str, given: Any, z: np.ndarray) -> np.ndarray:
+def _of_each_row(what: str, given: Tokens, z: np.ndarray) -> Ids:
     numbers = np.asarray(given)
     if numbers.dtype.kind not in "iu" or numbers.ndim > 1 or numbers.size not in (1, len(z)):
         raise InputError(f"{what} is {given!r}; expected a whole number, or one for each of the {len(z)} rows")

@@ -11,23 +11,25 @@ Meng et al., arXiv:2202.05262 (causal tracing); Wang et al., arXiv:2211.00593 (p
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
 from . import metrics
+from .arrays import Floats, Ids
+from .batches import Prompts
 from .cache import ActivationCache
-from .direct_paths import get_act_patch_direct_path, get_act_patch_direct_path_all_sources
+from .direct_paths import Metric, get_act_patch_direct_path, get_act_patch_direct_path_all_sources
 from .errors import InputError, ShapeError
+from .model import Model
 
-if TYPE_CHECKING:
-    from .model import Model, Prompt
-
-Metric = Callable[[np.ndarray], Any]
-Setter = Callable[[np.ndarray, Sequence[int], np.ndarray], np.ndarray]
+Item = TypeVar("Item")
+Sweep = Callable[..., Floats]
+Setter = Callable[[Floats, Sequence[int], Floats], Floats]
 
 __all__ = [
     "generic_activation_patch", "get_act_patch_attn_head_all_pos_every", "get_act_patch_attn_head_by_pos_every",
@@ -43,9 +45,9 @@ __all__ = [
 
 
 def generic_activation_patch(
-    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, patching_metric: Metric, patch_setter: Setter,
+    model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, patching_metric: Metric, patch_setter: Setter,
     activation_name: str, index_axis_names: Sequence[str] | None = None, indices: Sequence[Sequence[int]] | None = None,
-) -> np.ndarray:
+) -> Floats:
     """Runs the corrupted prompt once for every index, with the activation at it patched.
 
     patch_setter      (corrupted value, index, clean value) -> patched value, of one prompt at a time: [1, …]
@@ -97,7 +99,7 @@ class _Clean:
     def __init__(self, cache: ActivationCache, activation: str, batch: int) -> None:
         self._cache, self._activation, self._batch = cache, activation, batch
 
-    def of(self, layer: int) -> tuple[str, np.ndarray]:
+    def of(self, layer: int) -> tuple[str, Floats]:
         """The hook's full name and its value, [1 or batch, …]."""
         layers = self._cache._n_layers
         if not -layers <= layer < layers:
@@ -122,17 +124,17 @@ def _rows_together(model: Model) -> int:
 
 
 def _whole(
-    model: Model, rows: np.ndarray, clean: _Clean, setter: Setter, indices: Sequence[Sequence[int]],
-) -> Iterator[np.ndarray]:
+    model: Model, rows: Ids, clean: _Clean, setter: Setter, indices: Sequence[Sequence[int]],
+) -> Iterator[Floats]:
     """Logits for every index, each of a run of all positions from the patched layer on; as many of them together as fit."""
-    shared = any(model._session.describe_layer(i)["keys_of"] >= 0 for i in range(model.config.n_layers))
+    shared = any(model._facts(i)["keys_of"] >= 0 for i in range(model.config.n_layers))
     # Functions that are set at hooks of early layers are to be called in every run, of a batch as it was given.
     streams = None if shared or model._hooks else model.run_with_cache(rows, "resid_pre", return_type=None)[1]
     at_once = 1 if model._hooks else max(1, _rows_together(model) // rows.size)
     for layer, group in itertools.groupby(indices, key=lambda index: index[0]):
         name, value = clean.of(layer)
         for cells in _chunks(list(group), at_once):
-            def patch(seen: np.ndarray, hook: object, cells: Sequence[Sequence[int]] = cells, value: np.ndarray = value) -> np.ndarray:
+            def patch(seen: Floats, hook: object, cells: Sequence[Sequence[int]] = cells, value: Floats = value) -> Floats:
                 clean.check(value.shape[1:], seen.shape[1:])
                 for i, index in enumerate(cells):
                     for row in range(len(rows)):
@@ -150,8 +152,8 @@ def _whole(
 
 
 def _in_parts(
-    model: Model, rows: np.ndarray, clean: _Clean, place_of: Place, indices: Sequence[Sequence[int]],
-) -> Iterator[np.ndarray]:
+    model: Model, rows: Ids, clean: _Clean, place_of: Place, indices: Sequence[Sequence[int]],
+) -> Iterator[Floats]:
     """The same for patches of one position: positions before it are the corrupted run's own."""
     runs = [model._session.patched_runs(row) for row in rows]
     base = model(rows)
@@ -159,7 +161,7 @@ def _in_parts(
     for layer, group in itertools.groupby(indices, key=lambda index: index[0]):
         name, value = clean.of(layer)
         clean.check(value.shape[1:], shape.of(name))
-        cells = [place_of(index, value, shape.of(name), lambda name=name: shape.values(name)) for index in group]
+        cells = [place_of(index, value, shape.of(name), functools.partial(shape.values, name)) for index in group]
         for together in _by_rows(cells, length, _rows_together(model)):
             positions, heads = [cell[0] for cell in together], [cell[1] for cell in together]
             found = [one.run(name, positions, heads, np.stack([cell[2][i if n == len(cell[2]) else 0] for cell in together]))
@@ -176,9 +178,9 @@ def _in_parts(
 class _Shape:
     """The shapes of the corrupted run's activations and, where a patch leaves a part of one as it is, their values."""
 
-    def __init__(self, model: Model, rows: np.ndarray) -> None:
+    def __init__(self, model: Model, rows: Ids) -> None:
         self._model, self._rows = model, rows
-        self._values: dict[str, np.ndarray] = {}
+        self._values: dict[str, Floats] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def of(self, name: str) -> tuple[int, ...]:
@@ -187,20 +189,20 @@ class _Shape:
             self._shapes[name] = tuple(self._model._session.hook_shape(name, self._rows.shape[1]))
         return self._shapes[name]
 
-    def values(self, name: str) -> np.ndarray:
+    def values(self, name: str) -> Floats:
         if name not in self._values:
             self._values = {name: self._model.run_with_cache(self._rows, name, return_type=None)[1][name]}
         return self._values[name]
 
 
-def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def _chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for first in range(0, len(items), size):
         yield items[first : first + size]
 
 
-def _by_rows(cells: Sequence[tuple[int, int, np.ndarray]], length: int, most: int) -> Iterator[list[tuple[int, int, np.ndarray]]]:
+def _by_rows(cells: Sequence[tuple[int, int, Floats]], length: int, most: int) -> Iterator[list[tuple[int, int, Floats]]]:
     """Groups of cells that have at most `most` rows together."""
-    group: list[tuple[int, int, np.ndarray]] = []
+    group: list[tuple[int, int, Floats]] = []
     rows = 0
     for cell in cells:
         if group and rows + length - cell[0] > most:
@@ -212,54 +214,42 @@ def _by_rows(cells: Sequence[tuple[int, int, np.ndarray]], length: int, most: in
         yield group
 
 
-def layer_pos_patch_setter(
-    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
-) -> np.ndarray:
+def layer_pos_patch_setter(corrupted: Floats, index: Sequence[int], clean: Floats) -> Floats:
     """The clean value at index [layer, position]."""
     _, position = index
     corrupted[:, position] = clean[:, position]
     return corrupted
 
 
-def layer_pos_head_vector_patch_setter(
-    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
-) -> np.ndarray:
+def layer_pos_head_vector_patch_setter(corrupted: Floats, index: Sequence[int], clean: Floats) -> Floats:
     """The clean value of one head at index [layer, position, head]."""
     _, position, head = index
     corrupted[:, position, head] = clean[:, position, head]
     return corrupted
 
 
-def layer_head_vector_patch_setter(
-    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
-) -> np.ndarray:
+def layer_head_vector_patch_setter(corrupted: Floats, index: Sequence[int], clean: Floats) -> Floats:
     """The clean value of one head at all positions, index [layer, head]."""
     _, head = index
     corrupted[:, :, head] = clean[:, :, head]
     return corrupted
 
 
-def layer_head_pattern_patch_setter(
-    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
-) -> np.ndarray:
+def layer_head_pattern_patch_setter(corrupted: Floats, index: Sequence[int], clean: Floats) -> Floats:
     """The clean scores or pattern of one head, index [layer, head]."""
     _, head = index
     corrupted[:, head] = clean[:, head]
     return corrupted
 
 
-def layer_head_pos_pattern_patch_setter(
-    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
-) -> np.ndarray:
+def layer_head_pos_pattern_patch_setter(corrupted: Floats, index: Sequence[int], clean: Floats) -> Floats:
     """The clean row of one query, index [layer, head, query]."""
     _, head, query = index
     corrupted[:, head, query] = clean[:, head, query]
     return corrupted
 
 
-def layer_head_dest_src_pos_pattern_patch_setter(
-    corrupted: np.ndarray, index: Sequence[int], clean: np.ndarray,
-) -> np.ndarray:
+def layer_head_dest_src_pos_pattern_patch_setter(corrupted: Floats, index: Sequence[int], clean: Floats) -> Floats:
     """One number of a pattern, index [layer, head, query, key]."""
     _, head, query, key = index
     corrupted[:, head, query, key] = clean[:, head, query, key]
@@ -267,34 +257,34 @@ def layer_head_dest_src_pos_pattern_patch_setter(
 
 
 # Where a setter puts one position: (position, head or -1, clean values [1 or batch, numbers]).
-Place = Callable[[Sequence[int], np.ndarray, tuple[int, ...], Callable[[], np.ndarray]], tuple[int, int, np.ndarray]]
+Place = Callable[[Sequence[int], Floats, tuple[int, ...], Callable[[], Floats]], tuple[int, int, Floats]]
 
 
-def _number(what: str, found: Any, size: int) -> int:
+def _number(what: str, found: SupportsIndex, size: int) -> int:
     number = operator.index(found)
     if not -size <= number < size:
         raise InputError(f"an index has {what} {number}; there are {size}, 0 to {size - 1}")
     return number % size
 
 
-def _place_at_position(index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], _: Any) -> tuple[int, int, np.ndarray]:
+def _place_at_position(index: Sequence[int], clean: Floats, shape: tuple[int, ...], _: object) -> tuple[int, int, Floats]:
     position = _number("position", index[1], shape[0])
     return position, -1, clean[:, position].reshape(len(clean), -1)
 
 
-def _place_of_head(index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], _: Any) -> tuple[int, int, np.ndarray]:
+def _place_of_head(index: Sequence[int], clean: Floats, shape: tuple[int, ...], _: object) -> tuple[int, int, Floats]:
     position, head = _number("position", index[1], shape[0]), _number("head", index[2], shape[1])
     return position, head, clean[:, position, head]
 
 
-def _place_of_query(index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], _: Any) -> tuple[int, int, np.ndarray]:
+def _place_of_query(index: Sequence[int], clean: Floats, shape: tuple[int, ...], _: object) -> tuple[int, int, Floats]:
     head, query = _number("head", index[1], shape[0]), _number("query", index[2], shape[1])
     return query, head, clean[:, head, query]
 
 
 def _place_of_key(
-    index: Sequence[int], clean: np.ndarray, shape: tuple[int, ...], corrupted: Callable[[], np.ndarray],
-) -> tuple[int, int, np.ndarray]:
+    index: Sequence[int], clean: Floats, shape: tuple[int, ...], corrupted: Callable[[], Floats],
+) -> tuple[int, int, Floats]:
     head, query, key = (_number(what, n, size) for what, n, size in zip(("head", "query", "key"), index[1:], shape, strict=True))
     row = corrupted()[:, head, query].copy()
     row[:, key] = clean[:, head, query, key]
@@ -307,11 +297,11 @@ _PLACES: dict[Setter, Place] = {
 }
 
 
-def _patch(name: str, activation: str, setter: Setter, axes: tuple[str, ...], what: str) -> Callable[..., np.ndarray]:
+def _patch(name: str, activation: str, setter: Setter, axes: tuple[str, ...], what: str) -> Sweep:
     def patch(
-        model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, patching_metric: Metric,
+        model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, patching_metric: Metric,
         indices: Sequence[Sequence[int]] | None = None,
-    ) -> np.ndarray:
+    ) -> Floats:
         all_of = axes if indices is None else None
         return generic_activation_patch(model, corrupted_tokens, clean_cache, patching_metric, setter, activation, all_of, indices)
 
@@ -355,37 +345,39 @@ get_act_patch_attn_head_pattern_all_pos = _patch(
 
 
 def get_act_patch_attn_head_all_pos_every(
-    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric,
-) -> np.ndarray:
+    model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, metric: Metric,
+) -> Floats:
     """The sweeps of z, q, k, v and pattern at all positions: [5, layer, head]. Of models whose heads have keys of their own."""
-    sweeps = [get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
-              get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos]
+    sweeps: list[Sweep] = [
+        get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
+        get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos]
     return _every(model, sweeps, corrupted_tokens, clean_cache, metric)
 
 
 def get_act_patch_attn_head_by_pos_every(
-    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric,
-) -> np.ndarray:
+    model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, metric: Metric,
+) -> Floats:
     """The sweeps of z, q, k, v and pattern by position: [5, layer, pos, head]."""
     pattern = get_act_patch_attn_head_pattern_by_pos
 
-    def turned(*arguments: Any) -> np.ndarray:
+    def turned(*arguments: Any) -> Floats:
         return np.swapaxes(pattern(*arguments), 1, 2)
 
-    sweeps = [get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
-              get_act_patch_attn_head_v_by_pos, turned]
+    sweeps: list[Sweep] = [
+        get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
+        get_act_patch_attn_head_v_by_pos, turned]
     return _every(model, sweeps, corrupted_tokens, clean_cache, metric)
 
 
 def get_act_patch_block_every(
-    model: Model, corrupted_tokens: Prompt, clean_cache: ActivationCache, metric: Metric,
-) -> np.ndarray:
+    model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, metric: Metric,
+) -> Floats:
     """The sweeps of resid_pre, attn_out and mlp_out: [3, layer, pos]."""
-    sweeps = [get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out]
+    sweeps: list[Sweep] = [get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out]
     return _every(None, sweeps, model, corrupted_tokens, clean_cache, metric)
 
 
-def _every(of_heads: Model | None, sweeps: Sequence[Callable[..., np.ndarray]], *arguments: Any) -> np.ndarray:
+def _every(of_heads: Model | None, sweeps: Sequence[Sweep], *arguments: Any) -> Floats:
     if of_heads is not None:
         if of_heads.config.n_kv_heads != of_heads.config.n_heads:
             raise InputError("this model's heads share keys and values, so the sweeps have different sizes; run them one by one")

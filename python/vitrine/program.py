@@ -12,12 +12,14 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import resources
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from .errors import InputError, RunError, UsageError
+from .batches import Prompts
+from .errors import FileError, InputError, RunError, UsageError
+from .opened import OpenedModel
 
 _NO_JSON = ("completion", "manual")
 
@@ -47,18 +49,18 @@ def train(config: str | os.PathLike[str] | Mapping[str, Any], *, resume: bool = 
             relative to the working directory
     resume  go on from the newest checkpoint; the result is the same, bit for bit, as without a break
     """
-    with written(config) as path:
+    with written(config, "the configuration") as path:
         return run("train", path, resume=resume)
 
 
 @contextmanager
-def written(document: str | os.PathLike[str] | Mapping[str, Any]) -> Iterator[str]:
-    """The path of a configuration that may itself be given: YAML of more than one line, or a dict."""
+def written(document: str | os.PathLike[str] | Mapping[str, Any], what: str) -> Iterator[str]:
+    """The path of a document that may itself be given: YAML of more than one line, or a dict. what: its name in messages."""
     if isinstance(document, Mapping):
         try:
             text = json.dumps(document, default=plain)  # JSON is YAML
         except (TypeError, ValueError) as error:
-            raise InputError(f"the configuration holds what YAML has no word for: {error}") from error
+            raise InputError(f"{what} holds what YAML has no word for: {error}") from error
     elif isinstance(document, str) and "\n" in document:
         text = document
     else:
@@ -71,63 +73,64 @@ def written(document: str | os.PathLike[str] | Mapping[str, Any]) -> Iterator[st
         try:
             yield path
         except InputError as error:
-            raise type(error)(str(error).replace(path, "the configuration")) from None
+            kind = InputError if isinstance(error, FileError) else type(error)  # there is no file
+            raise kind(str(error).replace(path, what)) from None
 
 
-def where_it_lies(path: str | os.PathLike[str] | None) -> str | None:
+def where_it_lies(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
     """A file or folder by its absolute path, as the working directory may change; what is none (an id of the hub's cache) as it is."""
-    return os.path.abspath(os.fsdecode(path)) if path is not None and os.path.exists(path) else path  # type: ignore[return-value]
+    return os.path.abspath(os.fsdecode(path)) if path is not None and os.path.exists(path) else path
 
 
-class Program:
-    """The part of a Model that the program computes. It opens the model's files again, which are mapped and so cost no memory."""
+def picture(
+    model: OpenedModel, name: str, prompt: Prompts | None = None, *, out: str | os.PathLike[str] | None = None, layer: int | None = None,
+    head: int | None = None, position: int | None = None, words: Sequence[str] | None = None, sum: str | None = None,
+) -> Any:
+    """One picture of the walk-through (docs/pictures.md; run("picture", list=True) lists them): its data as a dict, the picture
+    itself in ["pictures"][name]. out: a file that ends in .svg or .json, which is written instead.
+    """
+    options = {"out": out, "layer": layer, "head": head, "position": position, "sum": sum,
+               "words": None if words is None else ",".join(words)}
+    return _command(model, "picture", [name], prompt, None if out is None else False, options) or None
 
-    _opened: dict[str, Any] | None = None  # load()'s options that the program has; None: of a model that is in no file
 
-    def picture(
-        self, name: str, prompt: Any = None, *, out: str | os.PathLike[str] | None = None, layer: int | None = None,
-        head: int | None = None, position: int | None = None, words: Sequence[str] | None = None, sum: str | None = None,
-    ) -> Any:
-        """One picture of the walk-through (docs/pictures.md; run("picture", list=True) lists them): its data as a dict, the picture
-        itself in ["pictures"][name]. out: a file that ends in .svg or .json, which is written instead.
-        """
-        options = {"out": out, "layer": layer, "head": head, "position": position, "sum": sum,
-                   "words": None if words is None else ",".join(words)}
-        return self._command("picture", [name], prompt, None if out is None else False, options) or None
+def explain(model: OpenedModel, prompt: Prompts | None, out: str | os.PathLike[str], *, gradients: bool = True) -> None:
+    """Walks a prompt through the model, as one HTML page that opens without a network. gradients: also back."""
+    _command(model, "explain", [], prompt, False, {"out": out, "no_gradients": not gradients})
 
-    def explain(self, prompt: Any, out: str | os.PathLike[str], *, gradients: bool = True) -> None:
-        """Walks a prompt through the model, as one HTML page that opens without a network. gradients: also back."""
-        self._command("explain", [], prompt, False, {"out": out, "no_gradients": not gradients})
 
-    def eval_perplexity(self, file: str | os.PathLike[str], **options: Any) -> Any:
-        """How well the model predicts a text (docs/evaluation.md). options: those of `vitrine eval perplexity`: context, stride, like,
-        per_token, against, jsonl, key, no_special, out.
-        """
-        return self._command("eval perplexity", [], None, None, {"file": file, **options})
+def eval_perplexity(model: OpenedModel, file: str | os.PathLike[str], **options: Any) -> Any:
+    """How well the model predicts a text (docs/evaluation.md). options: those of `vitrine eval perplexity`: context, stride, like,
+    per_token, against, jsonl, key, no_special, out.
+    """
+    return _command(model, "eval perplexity", [], None, None, {"file": file, **options})
 
-    def eval_choices(self, file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Any:
-        """Multiple-choice questions by log-likelihood (docs/evaluation.md). options: those of `vitrine eval choices`: task, limit,
-        show_items.
-        """
-        return self._command("eval choices", [], None, None, {"file": file, **options})
 
-    def eval_compare(self, other: str | os.PathLike[str], file: str | os.PathLike[str], **options: Any) -> Any:
-        """Another file of this model, such as a quantised one, compared with it over a text (docs/evaluation.md). options: those of
-        `vitrine eval compare`: context, stride, jsonl, key, no_special.
-        """
-        return self._command("eval compare", [_word(other)], None, None, {"file": file, **options})
+def eval_choices(model: OpenedModel, file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Any:
+    """Multiple-choice questions by log-likelihood (docs/evaluation.md). options: those of `vitrine eval choices`: task, limit,
+    show_items.
+    """
+    return _command(model, "eval choices", [], None, None, {"file": file, **options})
 
-    def _command(self, command: str, words: list[str], prompt: Any, document: bool | None, options: dict[str, Any]) -> Any:
-        model: Any = self
-        if self._opened is None:
-            raise UsageError(f"{command} opens a model's file, and this model is in memory alone; merge it with out= and load that")
-        if model._hooks:
-            raise UsageError(f"{command} runs without hook functions")
-        if isinstance(prompt, str) and prompt != "-":
-            words = [*words, prompt]
-        elif prompt is not None:
-            options = {**options, "tokens": ",".join(str(token) for token in model._one(prompt))}
-        return run(command, *words, json=document, **self._opened, **options)
+
+def eval_compare(model: OpenedModel, other: str | os.PathLike[str], file: str | os.PathLike[str], **options: Any) -> Any:
+    """Another file of this model, such as a quantised one, compared with it over a text (docs/evaluation.md). options: those of
+    `vitrine eval compare`: context, stride, jsonl, key, no_special.
+    """
+    return _command(model, "eval compare", [_word(other)], None, None, {"file": file, **options})
+
+
+def _command(
+    model: OpenedModel, command: str, words: list[str], prompt: Prompts | None, document: bool | None, options: dict[str, Any],
+) -> Any:
+    if model._opened is None:
+        raise UsageError(f"{command} opens a model's file, and this model is in memory alone; merge it with out= and load that")
+    model._without_hooks(command)
+    if isinstance(prompt, str) and prompt != "-":
+        words = [*words, prompt]
+    elif prompt is not None:
+        options = {**options, "tokens": ",".join(str(token) for token in model._one(prompt))}
+    return run(command, *words, json=document, **model._opened, **options)
 
 
 def _option(name: str, value: Any) -> list[str]:
@@ -165,7 +168,7 @@ def _read(text: str) -> Any:
 
 def _output(command: str, arguments: list[str]) -> str:
     """What the program writes to standard output."""
-    program = str(resources.files(__package__) / "vitrine")
+    program = str(Path(__file__).with_name("vitrine"))
     if not os.path.isfile(program):
         raise UsageError(f"{program} is not there: this installation of the package has no program. `pip install .` builds it")
     try:
@@ -229,6 +232,9 @@ def _listen(stderr: IO[str], marks: tuple[str, ...], said: list[str]) -> None:
 
 def _in_words_of_python(message: str) -> str:
     """--like-this as like_this=, outside of commands in backticks."""
+    def keyword(option: re.Match[str]) -> str:
+        return option[1].replace("-", "_") + "="
+
     parts = message.split("`")
-    parts[::2] = [re.sub(r"(?<![\w-])--([a-z][a-z-]*)(?:=| (?=\d))?", lambda m: m[1].replace("-", "_") + "=", part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"(?<![\w-])--([a-z][a-z-]*)(?:=| (?=\d))?", keyword, part) for part in parts[::2]]
     return "`".join(parts)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
+
+from .arrays import Doubles, Floats
 
 
 class NextToken(NamedTuple):
@@ -50,9 +52,9 @@ class Attribution(NamedTuple):
     token: int  # whose log-probability it is
     value: float  # f of the prompt
     baseline_value: float  # f of the baseline; 0 without integrated gradients
-    saliency: np.ndarray  # [position]: the length of df/de_t, e_t the embedding there
-    gradient_input: np.ndarray  # [position]: df/de_t · e_t
-    integrated: np.ndarray | None  # [position]: integrated gradients; they sum to value - baseline_value + gap
+    saliency: Doubles  # [position]: the length of df/de_t, e_t the embedding there
+    gradient_input: Doubles  # [position]: df/de_t · e_t
+    integrated: Doubles | None  # [position]: integrated gradients; they sum to value - baseline_value + gap
     gap: float  # the error of the integral
 
 
@@ -61,7 +63,25 @@ class Effects(NamedTuple):
 
     clean: float  # the metric of the clean run
     corrupted: float  # the metric of the corrupted run
-    effects: dict[str, np.ndarray]  # by hook name, in the order of the run
+    effects: dict[str, Floats]  # by hook name, in the order of the run
+
+
+class LayerFacts(TypedDict):
+    """What one layer is made of, for those who compute with its weights."""
+
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    keys_of: int  # the layer whose keys it reads; -1: its own
+    attention: bool
+    gated_heads: bool
+    rms: bool  # its norms are RMSNorm; else LayerNorm
+    norm_eps: float
+    experts: bool
+    norms_after: bool  # they normalize the residual stream itself, after each sub-layer
+    residual_scale: float  # of what a sub-layer adds
+    stream_scale: float  # of the whole residual stream, by this layer
+    per_layer: bool  # it adds a per-layer embedding
 
 
 @dataclass(frozen=True)

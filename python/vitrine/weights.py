@@ -1,296 +1,152 @@
-"""The parameters of a model as arrays that mean what their names say, and its modules."""
+"""The parameters of a model as arrays that mean what their names say, and its modules.
+
+They are what the model computes with, in TransformerLens' orientation: y = x @ W + b. A Gemma's ln_final.w is the factor 1 + w,
+whichever of the two its file holds; W_E[tokens] is hook_embed, with the family's scale; what load(adapter=) adds is in them. Nothing
+is folded or centered. Two numbers that RoPE rotates together lie where the file has them (docs/python.md).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ._vitrine import Session
+from .arrays import ArrayLike, Floats
 from .errors import InputError, ShapeError
 from .factored_matrix import FactoredMatrix
-from .results import Config
+from .opened import OpenedModel
 
 _LOOKED_UP = ("W_E", "W_pos", "W_E_per_layer")  # tables whose rows are looked up; every other matrix is multiplied with
 _ROLE = re.compile(r"blocks\.(\d+)\.attn\.([Wb])_(Q|K|V|O)")
 
 
-def norm_of(session: Session, name: str, x: Any) -> np.ndarray:
-    """A norm of the model by its name, of the last axis."""
-    x = np.ascontiguousarray(x, dtype=np.float32)
-    if x.ndim == 0:
-        raise ShapeError(f"{name} takes an array [..., d_model]; got a number")
-    return session.normalised(name, x.reshape(-1, x.shape[-1])).reshape(x.shape)
+def weight(model: OpenedModel, name: str, *, raw: bool = False) -> Floats:
+    """One parameter as float32, read-only.
 
+    W_E [vocab_size, d_model], W_pos [position, d_model], W_U [d_model, vocab_size] (also of a tied model); of a layer W_Q
+    [head, d_model, head_dim], W_K and W_V [kv_head, d_model, head_dim], W_O [head, head_dim, d_model], b_Q [head, head_dim],
+    b_K and b_V [kv_head, head_dim]; other matrices [in, out], other vectors as they are.
+    raw: the numbers of the file, a matrix [out, in], only for weight_names.
 
-class Weights:
-    """The part of a Model that shows its parameters.
-
-    They are what the model computes with, in TransformerLens' orientation: y = x @ W + b. A Gemma's ln_final.w is the factor
-    1 + w, whichever of the two its file holds; W_E[tokens] is hook_embed, with the family's scale; what load(adapter=) adds is
-    in them. Nothing is folded or centred. Two numbers that RoPE turns together lie where the file has them (docs/python.md).
+    Seen where it lies, without a copy, if the file holds it as f32 and nothing is computed.
+    Raises InputError for a name that the model lacks, with the nearest one.
     """
-
-    config: Config
-    _session: Session
-
-    @property
-    def weight_names(self) -> list[str]:
-        """Every parameter by our names, in the order of the forward pass: "W_E", "blocks.3.attn.W_Q", "ln_final.w"."""
-        return self._session.weight_names
-
-    def weight(self, name: str, *, raw: bool = False) -> np.ndarray:
-        """One parameter as float32, read-only.
-
-        W_E [vocab_size, d_model], W_pos [position, d_model], W_U [d_model, vocab_size] (also of a tied model); of a layer W_Q
-        [head, d_model, head_dim], W_K and W_V [kv_head, d_model, head_dim], W_O [head, head_dim, d_model], b_Q [head, head_dim],
-        b_K and b_V [kv_head, head_dim]; other matrices [in, out], other vectors as they are.
-        raw: the numbers of the file, a matrix [out, in], only for weight_names.
-
-        Seen where it lies, without a copy, if the file holds it as f32 and nothing is computed.
-        Raises InputError for a name that the model lacks, with the nearest one.
-        """
-        if raw:
-            return self._session.weight(name, True)
-        gated = re.sub(r"\.attn\.([Wb])_Q$", r".attn.\1_QG", name)
-        stored = gated if gated != name and gated in self.weight_names else name
-        w = self._session.weight(stored, False)
-        role = _ROLE.fullmatch(name)
-        if role is not None:
-            layer, kind, which = int(role[1]), role[2], role[3]
-            heads = self._session.describe_layer(layer)["n_kv_heads"] if which in "KV" else self.config.n_heads
-            if which == "O":
-                return w.T.reshape(heads, -1, w.shape[0]) if kind == "W" else w
-            w = w.reshape(heads, -1, *w.shape[1:])  # [head, head_dim, d_model] or [head, head_dim]
-            if stored != name:  # each head's queries, then its gate
-                w = w[:, : w.shape[1] // 2]
-            return w.transpose(0, 2, 1) if kind == "W" else w
+    if raw:
+        return model._session.weight(name, True)
+    gated = re.sub(r"\.attn\.([Wb])_Q$", r".attn.\1_QG", name)
+    stored = gated if gated != name and gated in model._names else name
+    w = model._session.weight(stored, False)
+    role = _ROLE.fullmatch(name)
+    if role is None:
         return w if w.ndim == 1 or name in _LOOKED_UP else w.T
+    layer, kind, which = int(role[1]), role[2], role[3]
+    heads = model._facts(layer)["n_kv_heads"] if which in "KV" else model.config.n_heads
+    if which == "O":
+        return w.T.reshape(heads, -1, w.shape[0]) if kind == "W" else w
+    w = w.reshape(heads, -1, *w.shape[1:])  # [head, head_dim, d_model] or [head, head_dim]
+    if stored != name:  # each head's queries, then its gate
+        w = w[:, : w.shape[1] // 2]
+    return w.transpose(0, 2, 1) if kind == "W" else w
 
-    # All layers ---------------------------------------------------------------------------------------------------------------
 
-    def _layers(self, name: str, absent: Callable[[int], tuple[int, ...]] | None = None) -> np.ndarray:
-        """One parameter of all layers, stacked. absent: the shape of the zeros of a layer without it; None: an error."""
-        found = []
-        for layer in range(self.config.n_layers):
-            try:
-                found.append(self.weight(f"blocks.{layer}.{name}"))
-            except InputError:
-                if absent is None or not self._could_have(layer, name):
-                    raise self._lacking(name, layer) from None
-                found.append(np.zeros(absent(layer), np.float32))
-        if not found:
-            raise InputError("the model has no layers")
-        if len({w.shape for w in found}) != 1:
-            sizes = ", ".join(str(list(w.shape)) for w in found[:3])
-            raise InputError(f"{name} differs in size from layer to layer ({sizes}, …); take them one by one, as "
-                             f'weight("blocks.0.{name}")')
-        return np.stack(found)
-
-    def _could_have(self, layer: int, name: str) -> bool:
-        matrix = f"blocks.{layer}." + name.replace("b_", "W_")
-        names = self.weight_names
-        return matrix in names or matrix.replace("W_Q", "W_QG") in names
-
-    def _lacking(self, name: str, layer: int) -> InputError:
-        having = [n for n in self.weight_names if re.fullmatch(rf"blocks\.\d+\.{re.escape(name)}", n)]
-        if not having:
-            return InputError(f'no layer of this model has a parameter "{name}"; weight_names lists every one')
-        return InputError(f"layer {layer} has no {name}, so there is no stack of all layers; take those that are there one by one, as "
-                          f'weight("{having[0]}")')
-
-    def _d_ff(self, layer: int) -> int:
-        return int(self._session.describe_layer(layer)["d_ff"])
-
-    @property
-    def W_E(self) -> np.ndarray:
-        """[vocab_size, d_model]: W_E[tokens] is hook_embed."""
-        return self.weight("W_E")
-
-    @property
-    def W_U(self) -> np.ndarray:
-        """[d_model, vocab_size]: x @ W_U + b_U are the logits before a cap, of x behind the final norm."""
-        return self.weight("W_U")
-
-    @property
-    def W_pos(self) -> np.ndarray:
-        """[position, d_model]. Raises InputError for a model without learned positions."""
-        return self.weight("W_pos")
-
-    @property
-    def W_E_pos(self) -> np.ndarray:
-        """[vocab_size + position, d_model]: the rows of W_E, then those of W_pos."""
-        return np.concatenate([self.W_E, self.W_pos])
-
-    @property
-    def W_Q(self) -> np.ndarray:
-        """[layer, head, d_model, head_dim]. This and the following are copies, stacked over layers."""
-        return self._layers("attn.W_Q")
-
-    @property
-    def W_K(self) -> np.ndarray:
-        """[layer, kv_head, d_model, head_dim]: key and value heads as the model has them, not repeated for their group."""
-        return self._layers("attn.W_K")
-
-    @property
-    def W_V(self) -> np.ndarray:
-        """[layer, kv_head, d_model, head_dim]"""
-        return self._layers("attn.W_V")
-
-    @property
-    def W_O(self) -> np.ndarray:
-        """[layer, head, head_dim, d_model]"""
-        return self._layers("attn.W_O")
-
-    @property
-    def W_in(self) -> np.ndarray:
-        """[layer, d_model, d_ff]; in gated models what the gate multiplies, beside W_gate."""
-        return self._layers("mlp.W_in")
-
-    @property
-    def W_gate(self) -> np.ndarray:
-        """[layer, d_model, d_ff]. Raises InputError for a model without gates."""
-        return self._layers("mlp.W_gate")
-
-    @property
-    def W_out(self) -> np.ndarray:
-        """[layer, d_ff, d_model]"""
-        return self._layers("mlp.W_out")
-
-    # Biases: zeros where the model has none.
-
-    @property
-    def b_Q(self) -> np.ndarray:
-        """[layer, head, head_dim]. This and the following are zeros where the model has no bias."""
-        return self._layers("attn.b_Q", lambda i: (self.config.n_heads, self._session.describe_layer(i)["head_dim"]))
-
-    @property
-    def b_K(self) -> np.ndarray:
-        """[layer, kv_head, head_dim]"""
-        return self._layers("attn.b_K", self._key_shape)
-
-    @property
-    def b_V(self) -> np.ndarray:
-        """[layer, kv_head, head_dim]"""
-        return self._layers("attn.b_V", self._key_shape)
-
-    def _key_shape(self, layer: int) -> tuple[int, int]:
-        facts = self._session.describe_layer(layer)
-        return facts["n_kv_heads"], facts["head_dim"]
-
-    @property
-    def b_O(self) -> np.ndarray:
-        """[layer, d_model]"""
-        return self._layers("attn.b_O", lambda i: (self.config.d_model,))
-
-    @property
-    def b_in(self) -> np.ndarray:
-        """[layer, d_ff]"""
-        return self._layers("mlp.b_in", lambda i: (self._d_ff(i),))
-
-    @property
-    def b_gate(self) -> np.ndarray:
-        """[layer, d_ff]. Raises InputError for a model without gates."""
-        return self._layers("mlp.b_gate", lambda i: (self._d_ff(i),))
-
-    @property
-    def b_out(self) -> np.ndarray:
-        """[layer, d_model]"""
-        return self._layers("mlp.b_out", lambda i: (self.config.d_model,))
-
-    @property
-    def b_U(self) -> np.ndarray:
-        """[vocab_size]"""
+def of_layers(model: OpenedModel, name: str) -> Floats:
+    """One parameter of all layers, stacked: "attn.W_Q". A bias of a matrix without one is zeros."""
+    found = []
+    for layer in range(model.config.n_layers):
         try:
-            return self.weight("b_U")
+            found.append(weight(model, f"blocks.{layer}.{name}"))
         except InputError:
-            return np.zeros(self.config.vocab_size, np.float32)
+            if ".b_" not in name or not _has(model, f"blocks.{layer}." + name.replace("b_", "W_")):
+                raise _lacking(model, name, layer) from None
+            found.append(np.zeros(_bias_shapes(model, layer)[name], np.float32))
+    if not found:
+        raise InputError("the model has no layers")
+    if len({w.shape for w in found}) != 1:
+        sizes = ", ".join(str(list(w.shape)) for w in found[:3])
+        raise InputError(f"{name} differs in size from layer to layer ({sizes}, …); take them one by one, as "
+                         f'weight("blocks.0.{name}")')
+    return np.stack(found)
 
-    # Circuits -----------------------------------------------------------------------------------------------------------------
 
-    def _by_query_head(self, w: np.ndarray) -> np.ndarray:
-        """[layer, kv_head, …] with each key and value head repeated for the query heads that share it."""
-        return np.repeat(w, self.config.n_heads // w.shape[1], axis=1)
+def _bias_shapes(model: OpenedModel, layer: int) -> dict[str, tuple[int, ...]]:
+    facts, d_model = model._facts(layer), (model.config.d_model,)
+    key, d_ff = (facts["n_kv_heads"], facts["head_dim"]), (facts["d_ff"],)
+    return {"attn.b_Q": (model.config.n_heads, facts["head_dim"]), "attn.b_K": key, "attn.b_V": key, "attn.b_O": d_model,
+            "mlp.b_in": d_ff, "mlp.b_gate": d_ff, "mlp.b_out": d_model}
 
-    @property
-    def QK(self) -> FactoredMatrix:
-        """[layer, head, d_model, d_model]: W_Q W_Kᵀ of each query head, which scores a query's vector against a key's before the
-        scale. Norms, biases, RoPE and norms of queries and keys are not in it; `vitrine circuits` folds them in.
-        """
-        return FactoredMatrix(self.W_Q, np.swapaxes(self._by_query_head(self.W_K), -1, -2))
 
-    @property
-    def OV(self) -> FactoredMatrix:
-        """[layer, head, d_model, d_model]: W_V W_O of each query head, what it writes of the vector that it reads."""
-        return FactoredMatrix(self._by_query_head(self.W_V), self.W_O)
+def _has(model: OpenedModel, name: str) -> bool:
+    return name in model._names or name.replace(".W_Q", ".W_QG") in model._names
 
-    def accumulated_bias(self, layer: int | None = None, mlp_input: bool = False, include_mlp_biases: bool = True) -> np.ndarray:
-        """[d_model]: the sum of the output biases b_O and b_out that the layers before `layer` (None: all) write into the stream;
-        mlp_input: and the attention of that layer.
-        """
-        n = self.config.n_layers
-        layer = n if layer is None or layer == -1 else layer
-        if not 0 <= layer <= n or (mlp_input and layer == n):
-            raise InputError(f"layer is {layer}; the model has {n} layers")
-        total = np.zeros(self.config.d_model, np.float32)
-        for i in range(layer + (1 if mlp_input else 0)):
-            scale = np.float32(self._session.describe_layer(i)["residual_scale"])
-            for name in ("attn.b_O", *(("mlp.b_out",) if include_mlp_biases and i < layer else ())):
-                if f"blocks.{i}.{name}" in self._names:
-                    total += self.weight(f"blocks.{i}.{name}") * scale
-        return total
 
-    # Modules ------------------------------------------------------------------------------------------------------------------
+def _lacking(model: OpenedModel, name: str, layer: int) -> InputError:
+    having = [n for n in model.weight_names if re.fullmatch(rf"blocks\.\d+\.{re.escape(name)}", n)]
+    if not having:
+        return InputError(f'no layer of this model has a parameter "{name}"; weight_names lists every one')
+    return InputError(f"layer {layer} has no {name}, so there is no stack of all layers; take those that are there one by one, as "
+                      f'weight("{having[0]}")')
 
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self._session.weight_names)
 
-    @property
-    def blocks(self) -> list[Module]:
-        """The layers: blocks[3].attn.W_Q, blocks[3].ln1(x), blocks[3].mlp.b_in."""
-        return [Module(self, f"blocks.{layer}.") for layer in range(self.config.n_layers)]
+def output_bias(model: OpenedModel) -> Floats:
+    """b_U [vocab_size]; zeros where the model has none."""
+    try:
+        return weight(model, "b_U")
+    except InputError:
+        return np.zeros(model.config.vocab_size, np.float32)
 
-    @property
-    def ln_final(self) -> Norm:
-        """The norm before the head: ln_final(x) of any x [..., d_model], with the statistics of x; ln_final.w, ln_final.b.
 
-        A residual stream's logits are unembed(ln_final(stream)).
-        """
-        return Norm(self, "ln_final")
+def _by_query_head(model: OpenedModel, w: Floats) -> Floats:
+    """[layer, kv_head, …] with each key and value head repeated for the query heads that share it."""
+    return np.repeat(w, model.config.n_heads // w.shape[1], axis=1)
 
-    @property
-    def unembed(self) -> Unembed:
-        """The head: unembed(x) are the logits of x [..., d_model] behind the final norm; unembed.W_U, unembed.b_U."""
-        return Unembed(self)
 
-    @property
-    def embed(self) -> Embed:
-        """embed(tokens) is hook_embed, [..., d_model]; embed.W_E."""
-        return Embed(self)
+def qk_of(model: OpenedModel, W_Q: Floats, W_K: Floats) -> FactoredMatrix:
+    """[layer, head, d_model, d_model]: W_Q W_Kᵀ of [layer, head, d_model, head_dim] and [layer, kv_head, d_model, head_dim]."""
+    return FactoredMatrix(W_Q, np.swapaxes(_by_query_head(model, W_K), -1, -2))
+
+
+def ov_of(model: OpenedModel, W_V: Floats, W_O: Floats) -> FactoredMatrix:
+    """[layer, head, d_model, d_model]: W_V W_O of [layer, kv_head, d_model, head_dim] and [layer, head, head_dim, d_model]."""
+    return FactoredMatrix(_by_query_head(model, W_V), W_O)
+
+
+def accumulated_bias(
+    model: OpenedModel, layer: int | None = None, mlp_input: bool = False, include_mlp_biases: bool = True,
+) -> Floats:
+    """[d_model]: the sum of the output biases b_O and b_out that the layers before `layer` (None: all) write into the stream;
+    mlp_input: and the attention of that layer.
+    """
+    n = model.config.n_layers
+    layer = n if layer is None or layer == -1 else layer
+    if not 0 <= layer <= n or (mlp_input and layer == n):
+        raise InputError(f"layer is {layer}; the model has {n} layers")
+    total = np.zeros(model.config.d_model, np.float32)
+    for i in range(layer + (1 if mlp_input else 0)):
+        scale = np.float32(model._facts(i)["residual_scale"])
+        for name in ("attn.b_O", *(("mlp.b_out",) if include_mlp_biases and i < layer else ())):
+            if f"blocks.{i}.{name}" in model._names:
+                total += weight(model, f"blocks.{i}.{name}") * scale
+    return total
 
 
 class Module:
     """A part of a model under its name: its parameters, norms and parts are attributes, spelled as in weight_names."""
 
-    def __init__(self, model: Weights, prefix: str) -> None:
+    def __init__(self, model: OpenedModel, prefix: str) -> None:
         self._model, self._prefix = model, prefix
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         full, names = self._prefix + name, self._model._names
-        if full in names or full.replace(".W_Q", ".W_QG") in names:
-            return self._model.weight(full)
+        if _has(self._model, full):
+            return weight(self._model, full)
         if full + ".w" in names:
             return Norm(self._model, full)
         if any(n.startswith(full + ".") for n in names):
             return Module(self._model, full + ".")
-        matrix = full.replace(".b_", ".W_")
-        if name.startswith("b_") and (matrix in names or matrix.replace(".W_Q", ".W_QG") in names):
+        if name.startswith("b_") and _has(self._model, full.replace(".b_", ".W_")):
             return None  # as TransformerLens has it: this matrix has no bias
         raise AttributeError(f"{self._prefix[:-1]} has no {name!r}; it has {', '.join(dir(self))}")
 
@@ -305,55 +161,58 @@ class Module:
 class Norm(Module):
     """A norm of the model. Its w is the factor, 1 + w of Gemma's files; b is there in LayerNorms."""
 
-    def __init__(self, model: Weights, name: str) -> None:
+    def __init__(self, model: OpenedModel, name: str) -> None:
         super().__init__(model, name + ".")
 
-    def __call__(self, x: Any) -> np.ndarray:
+    def __call__(self, x: ArrayLike) -> Floats:
         """x [..., d], each row normalised by its own statistics, then times w, plus b; x itself where the model has no final norm."""
         if self._prefix == "ln_final." and "ln_final.w" not in self._model._names:
             return np.array(x, dtype=np.float32)
-        return norm_of(self._model._session, self._prefix[:-1], x)
+        rows, name = np.ascontiguousarray(x, dtype=np.float32), self._prefix[:-1]
+        if rows.ndim == 0:
+            raise ShapeError(f"{name} takes an array [..., d_model]; got a number")
+        return self._model._session.normalised(name, rows.reshape(-1, rows.shape[-1])).reshape(rows.shape)
 
 
 class Unembed:
     """The head of a model."""
 
-    def __init__(self, model: Weights) -> None:
+    def __init__(self, model: OpenedModel) -> None:
         self._model = model
 
     @property
-    def W_U(self) -> np.ndarray:
+    def W_U(self) -> Floats:
         """[d_model, vocab_size]"""
-        return self._model.W_U
+        return weight(self._model, "W_U")
 
     @property
-    def b_U(self) -> np.ndarray:
+    def b_U(self) -> Floats:
         """[vocab_size]"""
-        return self._model.b_U
+        return output_bias(self._model)
 
-    def __call__(self, x: Any, *, softcap: bool = True) -> np.ndarray:
+    def __call__(self, x: ArrayLike, *, softcap: bool = True) -> Floats:
         """The logits [..., vocab_size] of x [..., d_model], which the final norm has normalised: those the model would give, after
         its cap; softcap=False: x @ W_U + b_U.
         """
-        x = np.ascontiguousarray(x, dtype=np.float32)
-        if x.ndim == 0:
+        rows = np.ascontiguousarray(x, dtype=np.float32)
+        if rows.ndim == 0:
             raise ShapeError("unembed takes an array [..., d_model]; got a number")
-        logits = self._model._session.unembedded(x.reshape(-1, x.shape[-1]), softcap)
-        return logits.reshape(*x.shape[:-1], -1)
+        logits = self._model._session.unembedded(rows.reshape(-1, rows.shape[-1]), softcap)
+        return logits.reshape(*rows.shape[:-1], -1)
 
 
 class Embed:
     """The table of embeddings."""
 
-    def __init__(self, model: Weights) -> None:
+    def __init__(self, model: OpenedModel) -> None:
         self._model = model
 
     @property
-    def W_E(self) -> np.ndarray:
+    def W_E(self) -> Floats:
         """[vocab_size, d_model]"""
-        return self._model.W_E
+        return weight(self._model, "W_E")
 
-    def __call__(self, tokens: Any) -> np.ndarray:
+    def __call__(self, tokens: ArrayLike) -> Floats:
         """The rows of W_E for ids [...]: [..., d_model]."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu":

@@ -1,0 +1,13 @@
+"""Types of arrays. np.ndarray alone is one of any numbers, as callers give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike as ArrayLike
+
+Floats = np.ndarray[tuple[Any, ...], np.dtype[np.float32]]  # what the engine computes
+Doubles = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
+Bools = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
+Ids = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]  # token ids, positions, lengths

@@ -1,0 +1,87 @@
+"""Python functions at a model's hooks: what they are, and what they make of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._vitrine import Session
+from .arrays import Floats
+from .errors import InputError, ShapeError
+
+
+class HookPoint:
+    """The place in the model that a hook function is called for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # in full: "blocks.3.attn.hook_pattern"
+        self.position = 0  # of the value's first row (of scores and patterns: the first query) in its sequence
+        self.ctx: dict[str, Any] = {}  # the functions' own, as long as the hooks are set
+
+    def layer(self) -> int:
+        """The layer it lies in. Raises ValueError outside the layers."""
+        parts = self.name.split(".")
+        if parts[0] != "blocks":
+            raise InputError(f"{self.name} lies in no layer")
+        return int(parts[1])
+
+    def __repr__(self) -> str:
+        return f"HookPoint({self.name!r})"
+
+
+HookFunction = Callable[[Floats, HookPoint], Any]
+
+
+class DerivedFunction(Protocol):
+    """A hook function that knows its derivative; see hook_backward.py."""
+
+    def forward(self, value: Floats, hook: HookPoint, /) -> Any:
+        """What a hook function does."""
+
+    def backward(self, gradient: Floats, hook: HookPoint, /) -> Floats:
+        """The gradient of what forward gave -> of the value that it was given."""
+        ...
+
+
+AnyFunction = HookFunction | DerivedFunction
+Which = str | Callable[[str], bool]  # a name, pattern or alias, or a function of the name
+Hook = tuple[Which, AnyFunction]
+
+
+def names_of(session: Session, which: Which, may_be_none: bool = False) -> list[str]:
+    """The full names that a name, pattern, alias or predicate fits. Raises InputError with the nearest names if it fits none."""
+    if callable(which):
+        names = [name for name in session.hook_names if which(name)]
+        if not names and not may_be_none:
+            raise InputError("the function that chooses hooks chose none; hook_names lists every one")
+        return names
+    if "[" in which:
+        raise InputError(f"{which!r} has slices; a hook function sees the whole value and changes what it wants")
+    return session.find_hooks(which)
+
+
+def pair_of(hook: Hook) -> Hook:
+    """(which hooks, function). Raises InputError for anything else."""
+    if isinstance(hook, str) or not isinstance(hook, Sequence) or len(hook) != 2:
+        raise InputError(f"a hook is a pair of a name and a function, (\"resid_pre.3\", f); got {hook!r}")
+    which, function = hook
+    return which, function
+
+
+def forward_of(function: AnyFunction) -> HookFunction:
+    """The function itself, or that of an object which knows its derivative as well (hook_backward.py)."""
+    return function if callable(function) else function.forward
+
+
+def replacement_of(name: str, value: Floats, returned: Any) -> Floats:
+    """What flows on: what a function returned, or the value that it may have changed."""
+    if returned is None:
+        return value
+    replacement = np.asarray(returned)
+    if replacement.dtype.kind not in "biuf":
+        raise InputError(f"the replacement for {name} is an array of {replacement.dtype}; expected real numbers")
+    if replacement.shape != value.shape:
+        raise ShapeError(f"the replacement for {name} has shape {list(replacement.shape)}; expected {list(value.shape)}")
+    return np.ascontiguousarray(replacement, dtype=np.float32)

@@ -1,0 +1,228 @@
+"""Runs of a prompt: logits, losses, values by hook name, predictions and what they come from."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from ._vitrine import Past
+from .arrays import Floats
+from .batches import Batch, Prompt, Prompts
+from .cache import ActivationCache
+from .errors import InputError, ShapeError, UsageError
+from .hook_functions import Hook
+from .hook_requests import NamesFilter, Slice, apart_from_logits, sliced
+from .hooking import HookSet, calls_of, hooks
+from .input_hooks import apart_from_inputs
+from .opened import OpenedModel
+from .results import Attribution, NextToken, Prediction
+from .whole_numbers import INT64, within
+
+ReturnType = Literal["logits", "loss", "both"] | None
+
+
+class KeyValueCache:
+    """Keys and values of the tokens that ran with past_kv_cache, of one prompt. Made by Model.kv_cache()."""
+
+    def __init__(self, model: OpenedModel) -> None:
+        self._past: Past = model._session.past()
+
+    def __len__(self) -> int:
+        return self._past.length
+
+    def truncate(self, length: int) -> None:
+        """Forgets all but the first `length` tokens. Raises UsageError if a layer with a window or a state no longer can."""
+        self._past.truncate(within("length", length, 0, len(self)))
+
+    def __repr__(self) -> str:
+        return f"<KeyValueCache of {len(self)} tokens>"
+
+
+def call(
+    model: OpenedModel, prompt: Prompts, return_type: ReturnType = "logits", *, loss_per_token: bool = False,
+    start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
+    past_kv_cache: KeyValueCache | None = None,
+) -> Any:
+    """The logits after every position, float32 [batch, position, vocab_size], after the model's cap if it has one.
+
+    "loss": the mean cross-entropy in nats of each token given those before it, a scalar over all rows; with loss_per_token all of
+    them, [batch, position - 1]. It is scored in pieces of the head: no table of logits is made. "both": (logits, loss). None:
+    nothing, for what hook functions see; the run ends behind the last of them.
+    start_at_layer  prompt is the residual stream that enters this layer, [batch, position, d_model], and the layers before it do
+                    not run. tokens: the ids it belongs to, which a loss, rows of different length and models with per-layer
+                    embeddings need
+    stop_at_layer   the residual stream that enters this layer (n_layers: behind the last) is the result, and no more runs
+    past_kv_cache   from kv_cache(): the tokens follow those it holds, and are in it afterwards
+    """
+    _check_return_type(return_type)
+    stream = None
+    if start_at_layer is not None:
+        stream, start_at_layer = _stream(model, prompt), _a_layer(model, "start_at_layer", start_at_layer, model.config.n_layers - 1)
+        ended = np.isnan(stream[:, -1]).all(axis=-1)
+        if tokens is None and ended.any() and not ended.all():
+            raise UsageError("a run of rows of different length that starts at a layer needs tokens=")
+        batch = model._batch(np.zeros(stream.shape[:2], np.int64) if tokens is None else tokens)
+        if (len(batch), batch.longest) != stream.shape[:2]:
+            raise ShapeError(f"tokens are {[len(batch), batch.longest]} and the stream is {list(stream.shape)}; expected a row for "
+                             "every token")
+        if tokens is None and (return_type in ("loss", "both") or model._facts(0)["per_layer"]):
+            raise UsageError("a run that starts at a layer needs tokens= for a loss, and in models with per-layer embeddings")
+    elif tokens is not None:
+        raise UsageError("tokens= goes with start_at_layer=; the tokens of a usual run are the prompt")
+    else:
+        batch = model._batch(prompt)
+    options: dict[str, Any] = {"start": start_at_layer or 0, "stream": stream, "past": past_kv_cache}
+    if stop_at_layer is not None:
+        layer = _a_layer(model, "stop_at_layer", stop_at_layer, model.config.n_layers)
+        if layer == (start_at_layer or 0) and stream is not None:
+            return stream
+        name = "blocks.0.hook_resid_pre" if layer == 0 else f"blocks.{layer - 1}.hook_resid_post"
+        return run(model, batch, [name], **options)[0][name]
+    scored = return_type in ("loss", "both") and _can_be_scored(batch)
+    values, losses = run(model, batch, ["hook_logits"] if return_type in ("logits", "both") else [], losses=scored, **options)
+    if not scored:
+        return values["hook_logits"] if return_type else None
+    loss = _loss(batch, losses, loss_per_token)
+    return loss if return_type == "loss" else (values["hook_logits"], loss)
+
+
+def _stream(model: OpenedModel, given: object) -> Floats:
+    stream = np.ascontiguousarray(given, dtype=np.float32)
+    if stream.ndim == 2:
+        stream = stream[None]
+    if stream.ndim != 3 or stream.shape[2] != model.config.d_model or stream.shape[1] == 0:
+        raise ShapeError(f"the residual stream is {list(stream.shape)}; expected [batch, position, {model.config.d_model}]")
+    return stream
+
+
+def _a_layer(model: OpenedModel, what: str, layer: SupportsIndex, last: int) -> int:
+    number = operator.index(layer)
+    return within(what, number + model.config.n_layers if number < 0 else number, 0, last)
+
+
+def kv_cache(model: OpenedModel) -> KeyValueCache:
+    """An empty cache of keys and values, for past_kv_cache of the model's call."""
+    return KeyValueCache(model)
+
+
+def run_with_cache(
+    model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
+    return_type: ReturnType = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+) -> tuple[Any, ActivationCache]:
+    """Runs the prompt and keeps values by hook name: (logits, cache). They are not copied on their way to NumPy.
+
+    names_filter  a hook name, a pattern in which * stands for any run of characters, an alias ("resid_post", "pattern.3"),
+                  each with slices if wanted ("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]"), a list of these, or a
+                  function of the name. None: every hook but attn.hook_result, which is n_heads times as large as the others
+    heads, positions  slices for all of them: an index, or a slice without a step. What has no heads stays whole
+    return_type   as in the model's call; None: no logits, and the run ends behind the last hook that is asked for
+    allow_nan     NaN and infinity are shown instead of an error
+
+    Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running;
+    RunError naming the hook and the position where NaN or infinity begins.
+    """
+    _check_return_type(return_type)
+    asked, inputs = apart_from_inputs(model, names_filter)  # inputs stay whole: no slices
+    requests = sliced(model._session, asked, heads, positions) if asked or not inputs else []
+    batch = model._batch(prompt)
+    result: Any = None
+    if return_type in (None, "loss"):
+        scored = return_type == "loss"
+        values, losses = run(model, batch, [*requests, *inputs], allow_nan=allow_nan, losses=scored and _can_be_scored(batch))
+        result = _loss(batch, losses, loss_per_token) if scored else None
+    else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
+        of_length = {length: apart_from_logits(model._session, requests, length) for length in set(batch.lengths)}
+        others = next(iter(of_length.values()))[0] if of_length else []
+        scored = return_type == "both" and _can_be_scored(batch)
+        values, losses = run(model, batch, [*others, *inputs, "hook_logits"], allow_nan=allow_nan, losses=scored)
+        logits = values.pop("hook_logits")
+        result = (logits, _loss(batch, losses, loss_per_token)) if scored else logits
+        slices = [cut for cut in (of_length[length][1] for length in batch.lengths) if cut is not None]
+        if slices:  # of every row, or of none
+            whole = all(cut == slice(0, length) for cut, length in zip(slices, batch.lengths, strict=True))
+            values["hook_logits"] = logits if whole else _cut(logits, slices)
+    cache = ActivationCache(values, model, lengths=batch.lengths)
+    return result, cache.remove_batch_dim() if remove_batch_dim else cache
+
+
+def run_with_hooks(
+    model: OpenedModel, prompt: Prompts, fwd_hooks: Iterable[Hook] = (), return_type: ReturnType = "logits", **options: Any,
+) -> Any:
+    """The model's call, with functions at hooks; see hooks()."""
+    with hooks(model, fwd_hooks):
+        return call(model, prompt, return_type, **options)
+
+
+def run(
+    model: OpenedModel, batch: Batch, requests: list[str], *, allow_nan: bool = False, losses: bool = False, start: int = 0,
+    stream: Floats | None = None, past: KeyValueCache | None = None,
+) -> tuple[dict[str, Floats], Floats]:
+    """Values by hook name, and the losses of all rows' tokens but the first of each, one behind the other."""
+    requests, inputs = apart_from_inputs(model, requests)
+    kept: dict[str, Floats] = {}
+    keep = [(name, lambda value, hook: kept.__setitem__(hook.name, value.copy())) for name in inputs]
+    calls = HookSet(model, [*model._hooks, *keep]).calls()
+    values, scores = model._session.run(
+        batch.ids, batch.lengths, requests, calls, allow_nan=allow_nan, losses=losses, start_layer=start,
+        stream=None if stream is None else batch.joined(stream), past=None if past is None else past._past)
+    return {**values, **kept}, scores
+
+
+def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
+    """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
+    found = model._session.predict(model._one(prompt), within("top", top, 1, INT64), all_positions, calls_of(model))
+    return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
+
+
+def attribute(
+    model: OpenedModel, prompt: Prompts, token: int | str | None = None, against: int | str | None = None, *,
+    baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
+) -> Any:
+    """An Attribution, of several prompts a list of them: which tokens the log-probability of `token` after the prompt comes from.
+    Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
+
+    token     an id, or a text that is one token; None: the likeliest
+    against   another one, whose log-probability is subtracted: why this and not that
+    baseline  where the integral starts: every embedding the vocabulary's mean, or zero
+    """
+    model._without_hooks("attribution")
+    if baseline not in ("mean", "zero"):
+        raise UsageError(f"baseline is {baseline!r}; expected 'mean' or 'zero'")
+    batch = model._batch(prompt)
+    if batch.listed:
+        return [attribute(model, row, token, against, baseline=baseline, steps=steps) for row in batch.rows]
+    chosen, other = (None if one is None else model._token(one) for one in (token, against))
+    found = model._session.attribute(batch.rows[0], chosen, other, baseline == "zero", within("steps", steps, 0, INT64))
+    for name in ("saliency", "gradient_input", "integrated"):
+        found[name] = np.array(found[name])
+    return Attribution(**{**found, "integrated": found["integrated"] if steps else None})
+
+
+def _check_return_type(return_type: str | None) -> None:
+    if return_type not in ("logits", "loss", "both", None):
+        raise UsageError(f"return_type is {return_type!r}; expected 'logits', 'loss', 'both' or None")
+
+
+def _can_be_scored(batch: Batch) -> bool:
+    if min(batch.lengths, default=0) < 2:
+        raise InputError("a loss takes a prompt of two tokens or more: each is scored given those before it")
+    return True
+
+
+def _loss(batch: Batch, losses: Floats, per_token: bool) -> Any:
+    exact = losses.astype(np.float64)
+    return batch.padded(exact, shorter=1) if per_token else exact.mean()
+
+
+def _cut(logits: Floats, slices: list[slice]) -> Floats:
+    """Positions of each row, its own: [batch, as many as the row with most has, vocab_size]; NaN behind a row's end."""
+    most = max(cut.stop - cut.start for cut in slices)
+    if all(cut == slices[0] for cut in slices):
+        return logits[:, slices[0]]
+    made = np.full((len(logits), most, logits.shape[2]), np.nan, np.float32)
+    for row, whole, cut in zip(made, logits, slices, strict=True):
+        row[: cut.stop - cut.start] = whole[cut]
+    return made
