@@ -88,7 +88,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
   test("typing changes the answer at once, and then the pictures", async () => {
     const { page, faults } = await openLive();
     await page.locator(".dock textarea").fill("");
-    await page.locator(".dock textarea").pressSequentially("The old queen sat on", { delay: 20 });
+    await page.locator(".dock textarea").pressSequentially("The old queen sat on");
     await unfold(page, "Next token");
     await quiet(page);
     const [command = ""] = await offered(page);

@@ -8,6 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
 import { cutOff, graveFaults, missingPictures, overlaps, show, tip, tooWide } from "./checks.mjs";
 import { documents, html, writePage } from "./fixture.mjs";
+import { unfoldAll } from "./wait.mjs";
 
 const made = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents)).map(writePage);
 const real = (process.env["VITRINE_PAGES"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
@@ -76,8 +77,7 @@ for (const path of [...made, ...real])
 
     test("tables, descriptions, sources and commands unfold, and hold what they should", async () => {
       const { page, faults } = await open(browser, path, sizes.desktop);
-      for (const fold of await page.locator("details.fold > summary").all()) await fold.click();
-      await page.waitForTimeout(200);
+      await unfoldAll(page);
       const tables = await page.locator("figure[data-picture]").evaluateAll((all) => all.map((figure) => ({
         name: figure.getAttribute("data-picture"),
         rows: figure.querySelectorAll(".fold.data tbody tr").length,
@@ -264,38 +264,37 @@ const timed = process.env["VITRINE_TIMED"] === "1";
 for (const path of [writePage("long"), ...real.filter((one) => readFileSync(one, "utf8").includes('"level":"tiles"'))])
   test(`${basename(path)}: at most 30 MB, opens, every place answers the pointer${timed ? " in time" : ""}`, async (t) => {
     assert.ok(statSync(path).size <= 30e6, `${statSync(path).size} bytes`);
-    // The best of three openings, and of three hovers at each place.
+    // Where times are held to limits: the best of three openings, and of three hovers at each place.
+    const tries = timed ? 3 : 1;
     let opened = Infinity;
-    for (let again = 0; again < 3 && opened >= 3000; ++again) {
-      const context = await browser.newContext({ viewport: sizes.desktop });
-      const page = await context.newPage();
+    for (let again = 1; again < tries && opened >= 3000; ++again) {
       const start = performance.now();
-      await page.goto(`file://${path}`);
-      await page.waitForSelector("#vitrine[data-ready=true]");
-      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))));
+      const { page } = await open(browser, path, sizes.desktop);
       opened = Math.min(opened, performance.now() - start);
-      await context.close();
+      await page.context().close();
     }
-    if (timed) assert.ok(opened < 3000, `opened in ${opened.toFixed(0)} ms`);
+    const start = performance.now();
     const { page, faults } = await open(browser, path, sizes.desktop);
+    opened = Math.min(opened, performance.now() - start);
+    if (timed) assert.ok(opened < 3000, `opened in ${opened.toFixed(0)} ms`);
     await settle(page);
-    const slowest = await page.evaluate(async () => {
+    const slowest = await page.evaluate(async (tries) => {
       const frame = () => new Promise((done) => requestAnimationFrame(() => done(null)));
       let worst = { ms: 0, where: "" };
       for (const area of document.querySelectorAll(".thumbs-area, .heat-area, .cells, .surface, figure[data-picture] svg.drawing")) {
         area.scrollIntoView({ block: "center" });
-        await new Promise((done) => setTimeout(done, 60));
+        await frame();
         const box = area.getBoundingClientRect();
         for (let i = 1; i < 8; ++i) {
           const at = { clientX: box.left + (box.width * i) / 8, clientY: box.top + Math.min(box.height, 800) * (0.9 - i / 30), bubbles: true };
           let best = Infinity;
-          for (let again = 0; again < 3 && best > 50; ++again) {
+          for (let again = 0; again < tries && best > 50; ++again) {
             area.dispatchEvent(new PointerEvent("pointerleave"));
-            await frame();
+            if (tries > 1) await frame();
             const begin = performance.now();
             // What lies under the pointer gets the event, as from a mouse.
             (document.elementFromPoint(at.clientX, at.clientY) ?? area).dispatchEvent(new PointerEvent("pointermove", at));
-            await frame();
+            if (tries > 1) await frame();
             document.getElementById("tip")?.getBoundingClientRect();
             best = Math.min(best, performance.now() - begin);
           }
@@ -303,7 +302,7 @@ for (const path of [writePage("long"), ...real.filter((one) => readFileSync(one,
         }
       }
       return worst;
-    });
+    }, tries);
     t.diagnostic(`${(statSync(path).size / 1e6).toFixed(1)} MB, opened in ${opened.toFixed(0)} ms, slowest hover ${slowest.ms.toFixed(0)} ms`);
     if (timed) assert.ok(slowest.ms < 100, `the slowest hover took ${slowest.ms.toFixed(0)} ms: ${slowest.where}`);
     const overview = page.locator(".enlarged-grid .heat-area").first();

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { basename, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, floatsWithLongTails, hangingLeft, headingsUnderTip, labelsOnLabels, overlaps, show, tooWide, unexplained } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, hangingLeft, headingsUnderTip, inSight, labelsOnLabels, overlaps, show, tooWide, unexplained } from "./checks.mjs";
 import { documents, writePage } from "./fixture.mjs";
 
 const made = /** @type {(keyof typeof documents)[]} */ (["short", "long", "bare"]).map(writePage);
@@ -83,14 +83,12 @@ describe("the map and the rail", () => {
     for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowLeft", "Enter"]) await page.keyboard.press(key);
     const heading = page.locator(".enlarged .row-title").first();
     assert.match((await heading.textContent()) ?? "", /^Layer [01], head \d$/);
-    assert.ok((await page.locator("#picture-attention").boundingBox())?.y !== undefined);
-    assert.ok(Math.abs(((await page.locator("#picture-attention").boundingBox())?.y ?? 1e9)) < 200, "the attention picture is in sight");
+    await inSight(page.locator("#picture-attention .figure-title"));
     await show(map);
     const box = await page.locator("#map .map-mlp").nth(2).boundingBox();
     assert.ok(box !== null);
     await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
-    await page.waitForTimeout(100);
-    assert.ok(Math.abs(((await page.locator("#mlp").boundingBox())?.y ?? 1e9)) < 200, "the step of the MLP is in sight");
+    await inSight(page.locator("#mlp h2"));
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -102,24 +100,21 @@ describe("the map and the rail", () => {
       const document_ = documents.long();
       const at = document_.steps.findIndex((step) => step.id === "mlp");
       await page.locator("#mlp").evaluate((element) => element.scrollIntoView());
-      await page.waitForTimeout(200);
       const place = page.locator(`.${name}`);
+      const [marked, here] = name === "rail" ? ["[aria-current]", `${at + 1} ${document_.steps[at]?.title}`] : ["summary", `${at + 1} of ${document_.steps.length} ${document_.steps[at]?.title}`];
+      await place.locator(marked, { hasText: here }).waitFor();
       const box = await place.boundingBox();
       assert.ok(box !== null && box.y >= 0 && box.y < 5, "it stays at the top");
       const next = document_.pictures["next-tokens"];
       assert.ok(next?.available);
       const likeliest = document_.pieces[String(next.ids.at(-1)?.[0])]?.replace("▁", "␣") ?? "?";
       assert.ok((await place.textContent())?.includes(likeliest), "the answer");
-      if (name === "rail") assert.equal((await place.locator("[aria-current]").textContent())?.trim(), `${at + 1} ${document_.steps[at]?.title}`);
-      else {
-        assert.match((await place.locator("summary").textContent()) ?? "", new RegExp(`^${at + 1} of ${document_.steps.length} `));
+      if (name === "bar-top") {
         assert.equal(await place.locator("nav").isVisible(), false);
         await place.locator("summary").click();
         await place.getByRole("link", { name: document_.steps[2]?.title ?? "" }).click();
-        await page.waitForTimeout(200);
-        assert.equal(await place.locator("nav").isVisible(), false, "it folds again");
-        const top = (await page.locator(`#${document_.steps[2]?.id} h2`).boundingBox())?.y ?? -1;
-        assert.ok(top >= (box.height ?? 0) - 2 && top < 400, `the bar covers the heading: ${top}`);
+        await place.locator("nav").waitFor({ state: "hidden" });  // it folds again
+        await inSight(page.locator(`#${document_.steps[2]?.id} h2`));
       }
       await page.context().close();
     });
@@ -142,18 +137,12 @@ describe("what a reader asks for comes into sight", () => {
     const thumbs = page.locator(".thumbs-area");
     await thumbs.evaluate((element) => element.scrollIntoView({ block: "start" }));
     await thumbs.locator(".thumb").nth(1).click();
-    await page.waitForTimeout(100);
-    const seen = async (/** @type {import("playwright-core").Locator} */ part) => {
-      const box = await part.boundingBox();
-      return box !== null && box.y >= 0 && box.y + Math.min(box.height, 60) <= 500;
-    };
-    assert.ok(await seen(page.locator(".enlarged .row-title").first()), "the enlarged head");
+    await inSight(page.locator(".enlarged .row-title").first(), true);
     const lens = page.locator("figure[data-picture=logit-lens] [role=application]");
     await lens.evaluate((element) => element.scrollIntoView({ block: "start" }));
     await lens.focus();
     for (const key of ["ArrowRight", "Enter"]) await page.keyboard.press(key);
-    await page.waitForTimeout(100);
-    assert.ok(await seen(page.locator("figure[data-picture=logit-lens] .reproduce header")), "the box");
+    await inSight(page.locator("figure[data-picture=logit-lens] .reproduce header"), true);
     await page.context().close();
   });
 
@@ -255,7 +244,6 @@ describe("on paper", () => {
     test(`${basename(path)}: everything is painted, nothing is cut, nothing scrolls`, async () => {
       // Not scrolled through first: what is far down has not been drawn yet.
       const { page, faults } = await open(browser, path, { ...desktop, dark: true });
-      await page.evaluate(() => window.addEventListener("beforeprint", () => setTimeout(() => 0)));
       // What the sheets are laid out from: the state right behind the event, before any frame.
       const state = await page.evaluate(async () => {
         window.dispatchEvent(new Event("beforeprint"));
