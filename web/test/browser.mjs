@@ -1,15 +1,16 @@
-// Chromium for the tests: the packaged browser, driven by playwright-core.
+// Chromium for the tests: the packaged browser, driven by playwright-core. The headless shell is the same engine without windows,
+// and opens a page in half the time.
 
 import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";
 import { drawn, hang } from "./wait.mjs";
 
-const candidates = [process.env["VITRINE_CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const candidates = [process.env["VITRINE_CHROMIUM"], "/usr/bin/chromium-headless-shell", "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
 /** Starts the browser. VITRINE_CHROMIUM names another program. */
 export async function launch() {
   const executablePath = candidates.find((path) => path !== undefined && existsSync(path));
-  if (executablePath === undefined) throw new Error(`no Chromium at ${candidates.filter((c) => c !== undefined).join(", ")}: apt-get install chromium, or set VITRINE_CHROMIUM`);
+  if (executablePath === undefined) throw new Error(`no Chromium at ${candidates.filter((c) => c !== undefined).join(", ")}: apt-get install chromium-headless-shell, or set VITRINE_CHROMIUM`);
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"], timeout: hang });
 }
 
