@@ -54,11 +54,15 @@ export const overlaps = (page) => page.evaluate(() => {
   return found;
 });
 
-/** Accessibility faults that axe-core finds, serious and critical ones, or all of them. @param {Page} page @param {boolean} [all] */
-export async function graveFaults(page, all = false) {
+/**
+ * Accessibility faults that axe-core finds, serious and critical ones, or all of them.
+ * @param {Page} page @param {boolean} [all]
+ * @param {{colors?: boolean, within?: string}} [where]  colors: only what a theme changes; within: only in this part of the page
+ */
+export async function graveFaults(page, all = false, { colors = false, within } = {}) {
   await still(page);  // half faded in, words have other colours
   await page.evaluate(axe);
-  const result = await page.evaluate(() => /** @type {any} */ (window).axe.run(document, { resultTypes: ["violations"] }));
+  const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {} });
   const grave = result.violations.filter((/** @type {any} */ v) => all || v.impact === "serious" || v.impact === "critical");
   return grave.map((/** @type {any} */ v) => `${v.id}: ${v.nodes.slice(0, 3).map((/** @type {any} */ n) => n.html.slice(0, 160)).join(" | ")}`);
 }

@@ -1,14 +1,11 @@
 // How the page reads: each test would have found something that a reader stumbled over.
 
 import assert from "node:assert/strict";
-import { basename, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, floatsWithLongTails, hangingLeft, headingsUnderTip, inSight, labelsOnLabels, overlaps, show, tooWide, unexplained } from "./checks.mjs";
+import { inSight, show } from "./checks.mjs";
 import { documents, writePage } from "./fixture.mjs";
 
-const made = /** @type {(keyof typeof documents)[]} */ (["short", "long", "bare"]).map(writePage);
-const real = (process.env["VITRINE_PAGES"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
 const desktop = { width: 1280, height: 900 };
 const phone = { width: 390, height: 844 };
 
@@ -18,44 +15,6 @@ before(async () => {
   browser = await launch();
 });
 after(() => browser.close());
-
-for (const path of [...made, ...real])
-  describe(basename(path), () => {
-    test("says where numbers come from, asks its questions, and speaks of nothing that the reader has not seen", async () => {
-      const { page } = await open(browser, path, desktop);
-      await settle(page);
-      assert.deepEqual(await unexplained(page), []);
-      assert.deepEqual(await floatsWithLongTails(page), []);
-      assert.deepEqual(await hangingLeft(page), []);
-      const questions = await page.locator(".fold.why > summary").allTextContents();
-      assert.ok(questions.every((words) => words.endsWith("?")), questions.join(" | "));
-      assert.equal(new Set(questions).size, questions.length, "a question is asked twice");
-      assert.equal(await page.locator(".fold.why").first().getAttribute("open"), "", "the first question is open");
-      for (const heading of await page.locator("h2").allTextContents()) assert.match(heading, /^(\d+ )?\p{L}/u);
-      await page.context().close();
-    });
-
-    for (const width of [390, 720])
-      test(`${width} pixels wide: no label stands on another or at the window's edge`, async () => {
-        const { page } = await open(browser, path, { width, height: 844 });
-        await settle(page);
-        assert.deepEqual([await tooWide(page), await cutOff(page), await overlaps(page), await labelsOnLabels(page)], [0, [], [], []]);
-        await page.context().close();
-      });
-
-    test("the note stays off titles and headings", async () => {
-      const { page } = await open(browser, path, desktop);
-      await settle(page);
-      for (const place of await page.locator("figure[data-picture] [role=application]").all()) {
-        await show(place);
-        await place.focus();
-        await page.keyboard.press("ArrowRight");
-        assert.deepEqual(await headingsUnderTip(page), [], (await place.getAttribute("aria-label")) ?? "");
-        await page.keyboard.press("Escape");
-      }
-      await page.context().close();
-    });
-  });
 
 describe("the map and the rail", () => {
   test("every part's area is its share of the parameters", async () => {
@@ -237,47 +196,4 @@ describe("single pictures", () => {
     assert.ok(near(await sum(), first.uncapped));
     await page.context().close();
   });
-});
-
-describe("on paper", () => {
-  for (const path of [...made.filter((one) => !one.endsWith("long.html")), ...real.filter((one) => !one.includes("long"))])
-    test(`${basename(path)}: everything is painted, nothing is cut, nothing scrolls`, async () => {
-      // Not scrolled through first: what is far down has not been drawn yet.
-      const { page, faults } = await open(browser, path, { ...desktop, dark: true });
-      // What the sheets are laid out from: the state right behind the event, before any frame.
-      const state = await page.evaluate(async () => {
-        window.dispatchEvent(new Event("beforeprint"));
-        await Promise.resolve();
-        await Promise.resolve();
-        const blank = [...document.querySelectorAll("canvas")].filter((canvas) => {
-          const context = canvas.getContext("2d");
-          return canvas.width === 0 || canvas.height === 0 || context === null || context.getImageData(0, 0, canvas.width, canvas.height).data.every((v) => v === 0);
-        });
-        return {
-          blank: blank.map((canvas) => canvas.closest("[data-picture]")?.getAttribute("data-picture")),
-          scrolled: [...document.querySelectorAll("main *")].filter((element) => /auto|scroll/.test(getComputedStyle(element).overflowX) && element.scrollWidth > element.clientWidth + 1).map((element) => element.className),
-          wide: [...document.querySelectorAll("main *")].filter((element) => {
-            const box = element.getBoundingClientRect();
-            const main = /** @type {Element} */ (document.querySelector("main")).getBoundingClientRect();
-            return box.width > 1 && element.closest(".unseen, svg") === null && box.right > main.left + 688;
-          }).map((element) => `${element.tagName} ${element.className} in ${element.closest("[data-picture]")?.getAttribute("data-picture")}`),
-          dark: getComputedStyle(document.documentElement).backgroundColor,
-          closed: [...document.querySelectorAll(".fold.why")].filter((fold) => !/** @type {HTMLDetailsElement} */ (fold).open).length,
-          rail: [...document.querySelectorAll(".rail, .bar-top, .theme, input[type=range]")].filter((element) => element.getBoundingClientRect().width > 0).length,
-        };
-      });
-      assert.deepEqual(state, { blank: [], scrolled: [], wide: [], dark: "rgb(255, 255, 255)", closed: 0, rail: 0 });
-      await page.evaluate(() => window.dispatchEvent(new Event("afterprint")));
-      assert.notEqual(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), "rgb(255, 255, 255)");
-      // And the browser's own printing raises the same events.
-      await page.evaluate(() => {
-        /** @type {any} */ (window).wide = 0;
-        window.addEventListener("beforeprint", () => (/** @type {any} */ (window).wide = document.querySelector("main")?.getBoundingClientRect().width));
-      });
-      const pdf = await page.pdf({ preferCSSPageSize: true, printBackground: true });
-      assert.equal(await page.evaluate(() => /** @type {any} */ (window).wide), 680);
-      assert.match(pdf.toString("latin1"), /MediaBox ?\[0 0 59[45](\.\d+)? 84[12]/, "A4");
-      assert.deepEqual(faults, []);
-      await page.context().close();
-    });
 });
