@@ -70,7 +70,20 @@ if [ -n "$program" ]; then
   page tales-long --tokens "2$(for ((i = 0; i < 1999; ++i)); do echo -n ",$((260 + i * 7919 % 3800))"; done)" --model out/long-context
   export VITRINE_PAGES VITRINE_PROGRAM=$program
 fi
-# A browser on a busy machine may drop an event, so only a file that fails twice counts.
-for file in test/*.test.mjs; do
-  node --test "$file" || { echo "-- once more: $file"; node --test "$file"; }
-done
+# As many files at a time as there are cores, the longest first. A file that fails is run once more by itself; what fails twice counts.
+run_file() {
+  local log
+  log=out/log/$(basename "$1" .mjs)
+  node --test "$1" > "$log" 2>&1 || echo "$1" >> out/log/failed
+  flock out/log cat "$log"
+}
+export -f run_file
+rm -rf out/log
+mkdir -p out/log
+longest=(test/{real,page,live,program,chat}.test.mjs)
+{ printf '%s\n' "${longest[@]}" && printf '%s\n' test/*.test.mjs | grep -vxF "$(printf '%s\n' "${longest[@]}")"; } |
+  xargs -P "$(nproc)" -I FILE bash -c 'run_file FILE'
+[ ! -e out/log/failed ] || while read -r file; do
+  echo "-- once more: $file"
+  node --test "$file" < /dev/null
+done < out/log/failed
