@@ -4,7 +4,7 @@
 # kind are tested too, the commands that they offer are run, and the page of `serve` talks to a server. The working tree stays as it is: everything is written to web/out, which git ignores.
 #   check_page.sh [PROGRAM]
 # Needs Node 20.19 or later and npm; without them it says "not run" and exits 77, which counts as open, not as passed. Chromium
-# is installed by apt where it is missing and this may be done.
+# (its headless shell) is installed by apt where it is missing and this may be done.
 set -euo pipefail
 program=${1:+$(cd "$(dirname "$1")" && pwd)/$(basename "$1")}
 cd "$(dirname "$0")/../web"
@@ -19,13 +19,20 @@ if ! command -v node > /dev/null || ! command -v npm > /dev/null; then
 fi
 node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||
   not_run "Node $(node --version) is older than 20.19"
-browser=${VITRINE_CHROMIUM:-}
-for name in chromium chromium-browser google-chrome; do browser=${browser:-$(command -v "$name" || true)}; done
-if [ -z "$browser" ]; then
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then not_run "no Chromium; install it or set VITRINE_CHROMIUM"; fi
-  apt-get install -y --no-install-recommends chromium > /dev/null || not_run "apt-get cannot install chromium"
-  browser=$(command -v chromium)
+# The headless shell is preferred: the same engine, and it opens a page in half the time. Any other Chromium works too.
+find_browser() {
+  local name
+  browser=${VITRINE_CHROMIUM:-}
+  for name in "$@"; do browser=${browser:-$(command -v "$name" || true)}; done
+}
+find_browser chromium-headless-shell
+if [ -z "$browser" ] && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+  apt-get install -y --no-install-recommends chromium-headless-shell > /dev/null 2>&1 || true
+  find_browser chromium-headless-shell chromium chromium-browser google-chrome
+  if [ -z "$browser" ]; then apt-get install -y --no-install-recommends chromium > /dev/null || not_run "apt-get cannot install chromium"; fi
 fi
+find_browser chromium-headless-shell chromium chromium-browser google-chrome
+[ -n "$browser" ] || not_run "no Chromium; install it or set VITRINE_CHROMIUM"
 export VITRINE_CHROMIUM=$browser
 
 npm ci --no-audit --no-fund || not_run "npm cannot fetch the packages of web/package-lock.json"
@@ -63,7 +70,20 @@ if [ -n "$program" ]; then
   page tales-long --tokens "2$(for ((i = 0; i < 1999; ++i)); do echo -n ",$((260 + i * 7919 % 3800))"; done)" --model out/long-context
   export VITRINE_PAGES VITRINE_PROGRAM=$program
 fi
-# A browser on a busy machine may drop an event, so only a file that fails twice counts.
-for file in test/*.test.mjs; do
-  node --test "$file" || { echo "-- once more: $file"; node --test "$file"; }
-done
+# As many files at a time as there are cores, the longest first. A file that fails is run once more by itself; what fails twice counts.
+run_file() {
+  local log
+  log=out/log/$(basename "$1" .mjs)
+  node --test "$1" > "$log" 2>&1 || echo "$1" >> out/log/failed
+  flock out/log cat "$log"
+}
+export -f run_file
+rm -rf out/log
+mkdir -p out/log
+longest=(test/{real,page,live,program,chat}.test.mjs)
+{ printf '%s\n' "${longest[@]}" && printf '%s\n' test/*.test.mjs | grep -vxF "$(printf '%s\n' "${longest[@]}")"; } |
+  xargs -P "$(nproc)" -I FILE bash -c 'run_file FILE'
+[ ! -e out/log/failed ] || while read -r file; do
+  echo "-- once more: $file"
+  node --test "$file" < /dev/null
+done < out/log/failed

@@ -1,6 +1,7 @@
 // The page of the server in the tests: opened from a server, and what a reader does on it.
 
 import { openAddress } from "./browser.mjs";
+import { drawn } from "./wait.mjs";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -18,7 +19,15 @@ export async function openChat(browser, url, options = {}) {
   const opened = await openAddress(browser, url, permitted, { ...options, first });
   await opened.page.waitForSelector("#vitrine[data-ready=true]");
   await opened.page.waitForSelector("#vitrine h1 bdi:not(:text-is('vitrine')), .trouble");
+  await drawn(opened.page);
   return opened;
+}
+
+/** Opens the page again, with what it has kept. @param {Page} page */
+export async function reload(page) {
+  await page.reload();
+  await page.waitForSelector("#vitrine h1 bdi:not(:text-is('vitrine'))");
+  await drawn(page);
 }
 
 /** Sends a message, and waits for the answer's end. @param {Page} page @param {string} text */

@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import { launch } from "./browser.mjs";
 import { ended, lookAt, openChat, say } from "./chat-page.mjs";
 import { Mock } from "./mock.mjs";
+import { still } from "./wait.mjs";
 
 const out = join(dirname(fileURLToPath(import.meta.url)), "..", "out", "shots");
 mkdirSync(out, { recursive: true });
@@ -28,18 +29,21 @@ for (const [size, width, height] of /** @type {const} */ ([["desktop", 1280, 900
     await shot("2-answered");
     for (const [i, view] of ["Alternatives", "Attention", "Logit lens", "Heads", "Change"].entries()) {
       await lookAt(page, 6, view);
-      if (view === "Change") await page.getByRole("button", { name: "Answer twice" }).click();
-      await page.waitForTimeout(700);
+      if (view === "Change") {
+        await page.getByRole("button", { name: "Answer twice" }).click();
+        await page.locator(".sides").waitFor();
+      } else await page.locator(".glass .again").waitFor();
+      await still(page);
       await shot(`${i + 3}-${view.toLowerCase().replace(" ", "-")}`);
     }
     await page.keyboard.press("Escape");
     if (width < 600) await page.getByText("Menu").click();
     await page.getByText("Sampling").click();
-    await page.waitForTimeout(200);
+    await page.locator(".sampling input").first().waitFor();
     await shot("8-settings");
     if (width < 600) await page.keyboard.press("Escape");
     await page.keyboard.press("Alt+KeyK");
-    await page.waitForTimeout(200);
+    await page.locator("dialog.help[open]").waitFor();
     await shot("9-keys");
     for (const fault of faults) console.log(`${size}: ${fault}`);
     await page.context().close();

@@ -1,8 +1,10 @@
 // What must be true of every page, as questions whose answer is a list of what is wrong. spoilt.test.mjs shows that each of
 // them finds the fault it is for.
 
+import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { drawn, still } from "./wait.mjs";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -52,10 +54,15 @@ export const overlaps = (page) => page.evaluate(() => {
   return found;
 });
 
-/** Accessibility faults that axe-core finds, serious and critical ones, or all of them. @param {Page} page @param {boolean} [all] */
-export async function graveFaults(page, all = false) {
+/**
+ * Accessibility faults that axe-core finds, serious and critical ones, or all of them.
+ * @param {Page} page @param {boolean} [all]
+ * @param {{colors?: boolean, within?: string}} [where]  colors: only what a theme changes; within: only in this part of the page
+ */
+export async function graveFaults(page, all = false, { colors = false, within } = {}) {
+  await still(page);  // half faded in, words have other colours
   await page.evaluate(axe);
-  const result = await page.evaluate(() => /** @type {any} */ (window).axe.run(document, { resultTypes: ["violations"] }));
+  const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {} });
   const grave = result.violations.filter((/** @type {any} */ v) => all || v.impact === "serious" || v.impact === "critical");
   return grave.map((/** @type {any} */ v) => `${v.id}: ${v.nodes.slice(0, 3).map((/** @type {any} */ n) => n.html.slice(0, 160)).join(" | ")}`);
 }
@@ -65,10 +72,19 @@ export const tip = (page) => page.evaluate(() => (document.querySelector("#tip.s
 
 /** Brings a part to the middle of the window and waits until what follows a scroll has happened. @param {import("playwright-core").Locator} part */
 export async function show(part) {
-  await part.evaluate(async (element) => {
-    element.scrollIntoView({ block: "center", behavior: "instant" });
-    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))));
-  });
+  await part.evaluate((element) => element.scrollIntoView({ block: "center", behavior: "instant" }));
+  await drawn(part.page());
+}
+
+/** Waits until the beginning of a part is in the window's upper half (or anywhere in it) with nothing over it. @param {import("playwright-core").Locator} part @param {boolean} [anywhere] */
+export async function inSight(part, anywhere = false) {
+  const seen = part.page().waitForFunction(({ element, high }) => {
+    const box = element?.getBoundingClientRect();
+    if (element === null || box === undefined || box.top < 0 || box.top + Math.min(box.height, 60) > high * window.innerHeight) return false;
+    const over = document.elementFromPoint(box.left + Math.min(box.width, 20) / 2, box.top + Math.min(box.height, 60) / 2);
+    return element.contains(over);
+  }, { element: await part.elementHandle(), high: anywhere ? 1 : 0.5 });
+  await seen.catch(() => assert.fail(`not in sight: ${part}`));
 }
 
 /** What the page says without explaining it, or of what its reader cannot see. @param {Page} page */

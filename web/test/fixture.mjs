@@ -2,7 +2,7 @@
 // of 2,000 tokens, and a model that lacks rotary positions, norms before sub-layers and a tokenizer. Every number comes from a
 // fixed generator, so that two runs give the same page. `node test/fixture.mjs` writes them to out/ as pages to look at.
 
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -328,12 +328,23 @@ export const documents = {
   deep: () => fixture({ tokens: 12, layers: 18, heads: 8, kvHeads: 1, seed: 4 }),
 };
 
-/** Writes one document as a page; returns its path. @param {keyof typeof documents} name */
-export function writePage(name) {
+/** Puts a page into out/ in one piece, for tests that run side by side and write the same one; returns its path. @param {string} name @param {string} text */
+export function put(name, text) {
   const folder = join(here, "..", "out");
   mkdirSync(folder, { recursive: true });
   const path = join(folder, `${name}.html`);
-  writeFileSync(path, html(documents[name]()));
+  writeFileSync(`${path}.${process.pid}`, text);
+  renameSync(`${path}.${process.pid}`, path);
+  return path;
+}
+
+/** @type {Map<string, string>} */
+const written = new Map();
+
+/** Writes one document as a page, once; returns its path. @param {keyof typeof documents} name */
+export function writePage(name) {
+  const path = written.get(name) ?? put(name, html(documents[name]()));
+  written.set(name, path);
   return path;
 }
 

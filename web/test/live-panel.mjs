@@ -1,6 +1,7 @@
 // What tests read off the panel of a live page, whoever's engine answers it.
 
 import assert from "node:assert/strict";
+import { drawn } from "./wait.mjs";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -22,8 +23,14 @@ export async function offered(page) {
   return folds.locator(".copyable code").allTextContents();
 }
 
-/** Nothing is under way: every question has been answered. @param {Page} page */
-export const quiet = (page) => page.locator(".dock[data-busy=false]").waitFor();
+/** Nothing is under way: every question has been answered, and what is on the page asks no other. @param {Page} page */
+export async function quiet(page) {
+  const still = page.locator(".dock[data-busy=false]");
+  do {
+    await still.waitFor();
+    await drawn(page);  // parts ask after the frame in which they are drawn
+  } while ((await still.count()) === 0);
+}
 
 /** @param {number} a @param {number} b @param {string} what @param {number} [most] */
 export const near = (a, b, what, most = 1e-4) => assert.ok(Math.abs(a - b) <= most, `${what}: ${a} on the page, ${b} in the program`);
@@ -59,7 +66,7 @@ export async function trained(page) {
   await page.getByLabel("Should follow").fill(" was");
   await page.getByRole("button", { name: "Train one step" }).click();
   const said = page.locator(".live-head", { hasText: "The loss on" });
-  await said.waitFor({ timeout: 120000 });
+  await said.waitFor();
   const [, loss = ""] = /to ([\d.]+)/.exec((await said.textContent()) ?? "") ?? [];
   const [train = ""] = await offered(page);
   return [Number(loss), train];

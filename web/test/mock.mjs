@@ -15,7 +15,7 @@ words[words.indexOf(" FOX")] = halves.names[0] ?? "";
 const layers = 4, heads = 3, end = "<|end|>";
 const sampling = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "max_tokens"];
 
-/** @typedef {{chat?: boolean, key?: string, ids?: boolean, delay?: number, missing?: string[], context?: number, length?: number}} Options */
+/** @typedef {{chat?: boolean, key?: string, ids?: boolean, pace?: () => Promise<unknown>, missing?: string[], context?: number, length?: number}} Options */
 
 /** A number from 0 to 1 that depends on everything it is given. @param {...(number | string)} of */
 function dice(...of) {
@@ -28,7 +28,7 @@ function dice(...of) {
 export class Mock {
   /** @param {Options} [options] */
   constructor(options = {}) {
-    this.options = /** @type {Options} */ ({ chat: true, ids: true, delay: 3, length: 24, ...options });
+    this.options = /** @type {Options} */ ({ chat: true, ids: true, pace: () => new Promise((next) => setImmediate(next)), length: 24, ...options });
     /** Every request that asked for something. @type {{path: string, body: any, key: string | undefined}[]} */
     this.requests = [];
     /** What the next request to a path is answered with instead. @type {Map<string, {status: number, error?: object, headers?: Record<string, string>, breakAfter?: number}>} */
@@ -39,6 +39,10 @@ export class Mock {
     this.known = new Map(this.vocabulary.map((word, id) => [word, id]));
     /** Streams that were left before their end. */
     this.left = 0;
+    /** Streams pause after this many tokens until `release` is called. */
+    this.most = Infinity;
+    this.release = () => {};
+    this.released = /** @type {Promise<unknown>} */ (Promise.resolve());
     this.server = createServer((request, response) => void this.handle(request, response));
   }
 
@@ -60,6 +64,17 @@ export class Mock {
     if (known !== undefined) return known;
     this.known.set(word, this.vocabulary.push(word) - 1);
     return this.vocabulary.length - 1;
+  }
+
+  /** From now on answers pause after `tokens` tokens, as if the next one took long, until `release` is called. @param {number} tokens */
+  hold(tokens) {
+    this.most = tokens;
+    this.released = new Promise((go) => {
+      this.release = () => {
+        this.most = Infinity;
+        go(undefined);
+      };
+    });
   }
 
   /** From now on the model says something else where it said `word`. @param {string} word @param {string} text */
@@ -211,7 +226,7 @@ export class Mock {
   /** @param {string} path @param {number[]} prompt @param {any} body @param {import("node:http").ServerResponse} response */
   stream(path, prompt, body, response) {
     const inChat = path.endsWith("chat/completions");
-    const { ids, delay } = this.options;
+    const { ids, pace } = this.options;
     const text = (/** @type {number} */ id) => this.vocabulary[id] ?? "";
     // What became certain with a token: the second half of a character brings all of it.
     const certain = (/** @type {number} */ id) => (text(id) === halves.names[1] ? halves.text : text(id) === halves.names[0] ? "" : text(id));
@@ -227,24 +242,25 @@ export class Mock {
     response.writeHead(200, { "Content-Type": "text/event-stream" });
     response.write(": ping\n\n");
     if (inChat) response.write(whole({ index: 0, delta: { role: "assistant", content: "" }, logprobs: null, finish_reason: null }));
-    let at = 0;
-    const timer = setInterval(() => {
-      const token = tokens[at++];
-      if (next?.breakAfter === at) {
-        clearInterval(timer);
-        if (next.error === undefined) response.destroy();
-        else response.end(`data: ${JSON.stringify({ error: next.error })}\n\n`);
-      } else if (token !== undefined) response.write(whole(chunk(token)));
-      else {
-        clearInterval(timer);
-        response.write(whole({ index: 0, ...(inChat ? { delta: {} } : { text: "" }), logprobs: null, finish_reason: finish }));
-        response.end("data: [DONE]\n\n");
-      }
-    }, delay);
     response.on("close", () => {
-      clearInterval(timer);
       if (!response.writableEnded) ++this.left;
     });
+    const send = async () => {
+      for (const [at, token] of tokens.entries()) {
+        await pace?.();
+        if (at >= this.most) await this.released;
+        if (response.destroyed) return;
+        if (next?.breakAfter === at + 1) {
+          if (next.error === undefined) response.destroy();
+          else response.end(`data: ${JSON.stringify({ error: next.error })}\n\n`);
+          return;
+        }
+        response.write(whole(chunk(token)));
+      }
+      response.write(whole({ index: 0, ...(inChat ? { delta: {} } : { text: "" }), logprobs: null, finish_reason: finish }));
+      response.end("data: [DONE]\n\n");
+    };
+    void send();
   }
 }
 
@@ -262,5 +278,6 @@ const fieldsOf = {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const port = Number(process.argv[2] ?? 8090);
-  console.log(await new Mock({ chat: !process.argv.includes("--text"), delay: 40 }).start(port));
+  const pace = () => new Promise((next) => setTimeout(next, 40));  // to look at: a pace, not a wait
+  console.log(await new Mock({ chat: !process.argv.includes("--text"), pace }).start(port));
 }

@@ -1,18 +1,18 @@
 // The page in a real browser: opens from a file, asks nothing of a network, shows every picture, answers to pointer, keyboard
-// and click, and has no serious accessibility fault. VITRINE_PAGES names more pages (of `vitrine explain`), separated by ":".
+// and click, and has no accessibility fault. Of made-up documents; real.test.mjs does the same with pages of the program.
 
 import assert from "node:assert/strict";
-import { readFileSync, statSync, writeFileSync } from "node:fs";
-import { basename, dirname, join, resolve } from "node:path";
+import { writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, graveFaults, missingPictures, overlaps, show, tip, tooWide } from "./checks.mjs";
+import { show, tip } from "./checks.mjs";
+import { everyPage } from "./every-page.mjs";
 import { documents, html, writePage } from "./fixture.mjs";
+import { longPage } from "./long-page.mjs";
 
 const made = /** @type {(keyof typeof documents)[]} */ (Object.keys(documents)).map(writePage);
-const real = (process.env["VITRINE_PAGES"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
-const sizes = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
-const looks = /** @type {const} */ ([["desktop", false], ["desktop", true], ["phone", false], ["phone", true]]);
+const sizes = { desktop: { width: 1280, height: 900 } };
 
 /** @type {import("playwright-core").Browser} */
 let browser;
@@ -21,83 +21,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-for (const path of [...made, ...real])
-  describe(basename(path), () => {
-    // Words take their places by the window's size, colours follow the theme: of a real page, two looks show both of each.
-    for (const [size, dark] of made.includes(path) ? looks : looks.filter(([size, dark]) => dark === (size === "phone")))
-      test(`${size}, ${dark ? "dark" : "light"}: every picture, no fault, no request, accessible`, async () => {
-        const { page, faults } = await open(browser, path, { ...sizes[size], dark });
-        await settle(page);
-        assert.deepEqual(await missingPictures(page), [], "pictures that are not there");
-        assert.equal(await tooWide(page), 0, "pixels by which the page is wider than the window");
-        assert.deepEqual(await cutOff(page), [], "words that are cut off at the window's edge");
-        assert.deepEqual(await overlaps(page), [], "words that stand on each other");
-        assert.deepEqual(await graveFaults(page, true), []);
-        assert.deepEqual(faults, []);
-        await page.context().close();
-      });
-
-    test("every drawing and grid answers to the pointer and to the keyboard with numbers", async () => {
-      const { page, faults } = await open(browser, path, sizes.desktop);
-      await settle(page);
-      const places = await page.locator("[role=application]").all();
-      assert.ok(places.length > 20, `${places.length} pictures can be walked through`);
-      for (const place of places) {
-        const label = (await place.getAttribute("aria-label")) ?? "";
-        assert.notEqual(label, "");
-        await show(place);
-        await place.focus();
-        await page.keyboard.press("ArrowRight");
-        await page.keyboard.press("ArrowDown");
-        const words = await tip(page);
-        assert.match(words, /\S/, `no note on the arrow keys: ${label}`);
-        assert.doesNotMatch(words, /undefined|NaN|\[object/, label);
-        assert.equal(await page.locator("[role=status]").textContent(), words.replace(/\n/g, ", "));
-        await page.keyboard.press("Escape");
-      }
-      for (const name of await page.locator("figure[data-picture]").evaluateAll((all) => all.map((e) => e.getAttribute("data-picture")))) {
-        const target = page.locator(`figure[data-picture="${name}"] :is([role=application], .token, .split)`).first();
-        await show(target);
-        const area = await target.boundingBox();
-        assert.ok(area !== null, `${name} has no area`);
-        let words = "";
-        for (const [fx, fy] of [[0.2, 0.7], [0.5, 0.5], [0.3, 0.8], [0.1, 0.9], [0.7, 0.4], [0.55, 0.5]]) {
-          await page.mouse.move(area.x + area.width * fx, area.y + Math.min(area.height * fy, 700));
-          words = await tip(page);
-          if (words !== "") break;
-        }
-        assert.match(words, /\S/, `no note under the pointer: ${name}`);
-        assert.doesNotMatch(words, /undefined|NaN|\[object/, name ?? "");
-        await page.mouse.move(2, 2);
-      }
-      assert.deepEqual(faults, []);
-      await page.context().close();
-    });
-
-    test("tables, descriptions, sources and commands unfold, and hold what they should", async () => {
-      const { page, faults } = await open(browser, path, sizes.desktop);
-      for (const fold of await page.locator("details.fold > summary").all()) await fold.click();
-      await page.waitForTimeout(200);
-      const tables = await page.locator("figure[data-picture]").evaluateAll((all) => all.map((figure) => ({
-        name: figure.getAttribute("data-picture"),
-        rows: figure.querySelectorAll(".fold.data tbody tr").length,
-        bad: [...figure.querySelectorAll(".fold.data td")].filter((cell) => /undefined|NaN|\[object/.test(cell.textContent ?? "")).length,
-        alt: figure.querySelector("[id^=alt-]")?.textContent ?? "",
-        command: figure.querySelector(".copyable code")?.textContent ?? "",
-      })));
-      for (const table of tables) {
-        assert.ok(table.rows > 0, `${table.name} has an empty table`);
-        assert.equal(table.bad, 0, `${table.name} has cells that are no values`);
-        assert.notEqual(table.alt, "", `${table.name} has no text alternative`);
-        assert.ok(table.command.startsWith(`vitrine picture ${table.name} `), table.command);
-      }
-      const sources = await page.evaluate(() => /** @type {any} */ (window.vitrine).steps.flatMap((/** @type {any} */ s) => s.source));
-      const listings = await page.locator(".listing pre").evaluateAll((all) => all.map((pre) => [...pre.querySelectorAll("code")].map((c) => (c.textContent === " " ? "" : c.textContent)).join("\n")));
-      assert.deepEqual(listings, sources.map((/** @type {any} */ s) => s.code));
-      assert.deepEqual(faults, []);
-      await page.context().close();
-    });
-  });
+for (const path of made) everyPage(() => browser, path, { bothThemes: true, paper: !path.endsWith("long.html") });
 
 describe("the attention grid", () => {
   test("the heads that look most at a token are those of the data, and a click enlarges one", async () => {
@@ -257,70 +181,7 @@ describe("gradients", () => {
   });
 });
 
-// Times are printed; they are held to their limits where VITRINE_TIMED=1 says that the machine does nothing else.
-const timed = process.env["VITRINE_TIMED"] === "1";
-
-// A long prompt: the made-up one of 2,000 tokens, and every real page that has its attention in tiles.
-for (const path of [writePage("long"), ...real.filter((one) => readFileSync(one, "utf8").includes('"level":"tiles"'))])
-  test(`${basename(path)}: at most 30 MB, opens, every place answers the pointer${timed ? " in time" : ""}`, async (t) => {
-    assert.ok(statSync(path).size <= 30e6, `${statSync(path).size} bytes`);
-    // The best of three openings, and of three hovers at each place.
-    let opened = Infinity;
-    for (let again = 0; again < 3 && opened >= 3000; ++again) {
-      const context = await browser.newContext({ viewport: sizes.desktop });
-      const page = await context.newPage();
-      const start = performance.now();
-      await page.goto(`file://${path}`);
-      await page.waitForSelector("#vitrine[data-ready=true]");
-      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))));
-      opened = Math.min(opened, performance.now() - start);
-      await context.close();
-    }
-    if (timed) assert.ok(opened < 3000, `opened in ${opened.toFixed(0)} ms`);
-    const { page, faults } = await open(browser, path, sizes.desktop);
-    await settle(page);
-    const slowest = await page.evaluate(async () => {
-      const frame = () => new Promise((done) => requestAnimationFrame(() => done(null)));
-      let worst = { ms: 0, where: "" };
-      for (const area of document.querySelectorAll(".thumbs-area, .heat-area, .cells, .surface, figure[data-picture] svg.drawing")) {
-        area.scrollIntoView({ block: "center" });
-        await new Promise((done) => setTimeout(done, 60));
-        const box = area.getBoundingClientRect();
-        for (let i = 1; i < 8; ++i) {
-          const at = { clientX: box.left + (box.width * i) / 8, clientY: box.top + Math.min(box.height, 800) * (0.9 - i / 30), bubbles: true };
-          let best = Infinity;
-          for (let again = 0; again < 3 && best > 50; ++again) {
-            area.dispatchEvent(new PointerEvent("pointerleave"));
-            await frame();
-            const begin = performance.now();
-            // What lies under the pointer gets the event, as from a mouse.
-            (document.elementFromPoint(at.clientX, at.clientY) ?? area).dispatchEvent(new PointerEvent("pointermove", at));
-            await frame();
-            document.getElementById("tip")?.getBoundingClientRect();
-            best = Math.min(best, performance.now() - begin);
-          }
-          if (best > worst.ms) worst = { ms: best, where: area.getAttribute("aria-label") ?? "" };
-        }
-      }
-      return worst;
-    });
-    t.diagnostic(`${(statSync(path).size / 1e6).toFixed(1)} MB, opened in ${opened.toFixed(0)} ms, slowest hover ${slowest.ms.toFixed(0)} ms`);
-    if (timed) assert.ok(slowest.ms < 100, `the slowest hover took ${slowest.ms.toFixed(0)} ms: ${slowest.where}`);
-    const overview = page.locator(".enlarged-grid .heat-area").first();
-    await show(overview);
-    const area = await overview.boundingBox();
-    assert.ok(area !== null);
-    await page.mouse.click(area.x + area.width * 0.4, area.y + area.height * 0.5);
-    const detail = page.locator(".enlarged-grid .heat-area").nth(1);
-    await detail.waitFor();
-    await page.mouse.move(0, 0);  // the browser tells the grid that the pointer left it, and its note goes
-    await show(detail);
-    await detail.focus();
-    await page.keyboard.press("ArrowRight");
-    assert.match(await tip(page), /looks at/);
-    assert.deepEqual(faults, []);
-    await page.context().close();
-  });
+longPage(() => browser, writePage("long"));
 
 describe("the reader's choices", () => {
   test("the button changes the theme, the system's theme is followed until then", async () => {

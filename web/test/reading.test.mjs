@@ -1,14 +1,11 @@
 // How the page reads: each test would have found something that a reader stumbled over.
 
 import assert from "node:assert/strict";
-import { basename, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, floatsWithLongTails, hangingLeft, headingsUnderTip, labelsOnLabels, overlaps, show, tooWide, unexplained } from "./checks.mjs";
+import { inSight, show } from "./checks.mjs";
 import { documents, writePage } from "./fixture.mjs";
 
-const made = /** @type {(keyof typeof documents)[]} */ (["short", "long", "bare"]).map(writePage);
-const real = (process.env["VITRINE_PAGES"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
 const desktop = { width: 1280, height: 900 };
 const phone = { width: 390, height: 844 };
 
@@ -18,44 +15,6 @@ before(async () => {
   browser = await launch();
 });
 after(() => browser.close());
-
-for (const path of [...made, ...real])
-  describe(basename(path), () => {
-    test("says where numbers come from, asks its questions, and speaks of nothing that the reader has not seen", async () => {
-      const { page } = await open(browser, path, desktop);
-      await settle(page);
-      assert.deepEqual(await unexplained(page), []);
-      assert.deepEqual(await floatsWithLongTails(page), []);
-      assert.deepEqual(await hangingLeft(page), []);
-      const questions = await page.locator(".fold.why > summary").allTextContents();
-      assert.ok(questions.every((words) => words.endsWith("?")), questions.join(" | "));
-      assert.equal(new Set(questions).size, questions.length, "a question is asked twice");
-      assert.equal(await page.locator(".fold.why").first().getAttribute("open"), "", "the first question is open");
-      for (const heading of await page.locator("h2").allTextContents()) assert.match(heading, /^(\d+ )?\p{L}/u);
-      await page.context().close();
-    });
-
-    for (const width of [390, 720])
-      test(`${width} pixels wide: no label stands on another or at the window's edge`, async () => {
-        const { page } = await open(browser, path, { width, height: 844 });
-        await settle(page);
-        assert.deepEqual([await tooWide(page), await cutOff(page), await overlaps(page), await labelsOnLabels(page)], [0, [], [], []]);
-        await page.context().close();
-      });
-
-    test("the note stays off titles and headings", async () => {
-      const { page } = await open(browser, path, desktop);
-      await settle(page);
-      for (const place of await page.locator("figure[data-picture] [role=application]").all()) {
-        await show(place);
-        await place.focus();
-        await page.keyboard.press("ArrowRight");
-        assert.deepEqual(await headingsUnderTip(page), [], (await place.getAttribute("aria-label")) ?? "");
-        await page.keyboard.press("Escape");
-      }
-      await page.context().close();
-    });
-  });
 
 describe("the map and the rail", () => {
   test("every part's area is its share of the parameters", async () => {
@@ -83,14 +42,12 @@ describe("the map and the rail", () => {
     for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowLeft", "Enter"]) await page.keyboard.press(key);
     const heading = page.locator(".enlarged .row-title").first();
     assert.match((await heading.textContent()) ?? "", /^Layer [01], head \d$/);
-    assert.ok((await page.locator("#picture-attention").boundingBox())?.y !== undefined);
-    assert.ok(Math.abs(((await page.locator("#picture-attention").boundingBox())?.y ?? 1e9)) < 200, "the attention picture is in sight");
+    await inSight(page.locator("#picture-attention .figure-title"));
     await show(map);
     const box = await page.locator("#map .map-mlp").nth(2).boundingBox();
     assert.ok(box !== null);
     await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2);
-    await page.waitForTimeout(100);
-    assert.ok(Math.abs(((await page.locator("#mlp").boundingBox())?.y ?? 1e9)) < 200, "the step of the MLP is in sight");
+    await inSight(page.locator("#mlp h2"));
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -102,24 +59,21 @@ describe("the map and the rail", () => {
       const document_ = documents.long();
       const at = document_.steps.findIndex((step) => step.id === "mlp");
       await page.locator("#mlp").evaluate((element) => element.scrollIntoView());
-      await page.waitForTimeout(200);
       const place = page.locator(`.${name}`);
+      const [marked, here] = name === "rail" ? ["[aria-current]", `${at + 1} ${document_.steps[at]?.title}`] : ["summary", `${at + 1} of ${document_.steps.length} ${document_.steps[at]?.title}`];
+      await place.locator(marked, { hasText: here }).waitFor();
       const box = await place.boundingBox();
       assert.ok(box !== null && box.y >= 0 && box.y < 5, "it stays at the top");
       const next = document_.pictures["next-tokens"];
       assert.ok(next?.available);
       const likeliest = document_.pieces[String(next.ids.at(-1)?.[0])]?.replace("▁", "␣") ?? "?";
       assert.ok((await place.textContent())?.includes(likeliest), "the answer");
-      if (name === "rail") assert.equal((await place.locator("[aria-current]").textContent())?.trim(), `${at + 1} ${document_.steps[at]?.title}`);
-      else {
-        assert.match((await place.locator("summary").textContent()) ?? "", new RegExp(`^${at + 1} of ${document_.steps.length} `));
+      if (name === "bar-top") {
         assert.equal(await place.locator("nav").isVisible(), false);
         await place.locator("summary").click();
         await place.getByRole("link", { name: document_.steps[2]?.title ?? "" }).click();
-        await page.waitForTimeout(200);
-        assert.equal(await place.locator("nav").isVisible(), false, "it folds again");
-        const top = (await page.locator(`#${document_.steps[2]?.id} h2`).boundingBox())?.y ?? -1;
-        assert.ok(top >= (box.height ?? 0) - 2 && top < 400, `the bar covers the heading: ${top}`);
+        await place.locator("nav").waitFor({ state: "hidden" });  // it folds again
+        await inSight(page.locator(`#${document_.steps[2]?.id} h2`));
       }
       await page.context().close();
     });
@@ -142,18 +96,12 @@ describe("what a reader asks for comes into sight", () => {
     const thumbs = page.locator(".thumbs-area");
     await thumbs.evaluate((element) => element.scrollIntoView({ block: "start" }));
     await thumbs.locator(".thumb").nth(1).click();
-    await page.waitForTimeout(100);
-    const seen = async (/** @type {import("playwright-core").Locator} */ part) => {
-      const box = await part.boundingBox();
-      return box !== null && box.y >= 0 && box.y + Math.min(box.height, 60) <= 500;
-    };
-    assert.ok(await seen(page.locator(".enlarged .row-title").first()), "the enlarged head");
+    await inSight(page.locator(".enlarged .row-title").first(), true);
     const lens = page.locator("figure[data-picture=logit-lens] [role=application]");
     await lens.evaluate((element) => element.scrollIntoView({ block: "start" }));
     await lens.focus();
     for (const key of ["ArrowRight", "Enter"]) await page.keyboard.press(key);
-    await page.waitForTimeout(100);
-    assert.ok(await seen(page.locator("figure[data-picture=logit-lens] .reproduce header")), "the box");
+    await inSight(page.locator("figure[data-picture=logit-lens] .reproduce header"), true);
     await page.context().close();
   });
 
@@ -248,48 +196,4 @@ describe("single pictures", () => {
     assert.ok(near(await sum(), first.uncapped));
     await page.context().close();
   });
-});
-
-describe("on paper", () => {
-  for (const path of [...made.filter((one) => !one.endsWith("long.html")), ...real.filter((one) => !one.includes("long"))])
-    test(`${basename(path)}: everything is painted, nothing is cut, nothing scrolls`, async () => {
-      // Not scrolled through first: what is far down has not been drawn yet.
-      const { page, faults } = await open(browser, path, { ...desktop, dark: true });
-      await page.evaluate(() => window.addEventListener("beforeprint", () => setTimeout(() => 0)));
-      // What the sheets are laid out from: the state right behind the event, before any frame.
-      const state = await page.evaluate(async () => {
-        window.dispatchEvent(new Event("beforeprint"));
-        await Promise.resolve();
-        await Promise.resolve();
-        const blank = [...document.querySelectorAll("canvas")].filter((canvas) => {
-          const context = canvas.getContext("2d");
-          return canvas.width === 0 || canvas.height === 0 || context === null || context.getImageData(0, 0, canvas.width, canvas.height).data.every((v) => v === 0);
-        });
-        return {
-          blank: blank.map((canvas) => canvas.closest("[data-picture]")?.getAttribute("data-picture")),
-          scrolled: [...document.querySelectorAll("main *")].filter((element) => /auto|scroll/.test(getComputedStyle(element).overflowX) && element.scrollWidth > element.clientWidth + 1).map((element) => element.className),
-          wide: [...document.querySelectorAll("main *")].filter((element) => {
-            const box = element.getBoundingClientRect();
-            const main = /** @type {Element} */ (document.querySelector("main")).getBoundingClientRect();
-            return box.width > 1 && element.closest(".unseen, svg") === null && box.right > main.left + 688;
-          }).map((element) => `${element.tagName} ${element.className} in ${element.closest("[data-picture]")?.getAttribute("data-picture")}`),
-          dark: getComputedStyle(document.documentElement).backgroundColor,
-          closed: [...document.querySelectorAll(".fold.why")].filter((fold) => !/** @type {HTMLDetailsElement} */ (fold).open).length,
-          rail: [...document.querySelectorAll(".rail, .bar-top, .theme, input[type=range]")].filter((element) => element.getBoundingClientRect().width > 0).length,
-        };
-      });
-      assert.deepEqual(state, { blank: [], scrolled: [], wide: [], dark: "rgb(255, 255, 255)", closed: 0, rail: 0 });
-      await page.evaluate(() => window.dispatchEvent(new Event("afterprint")));
-      assert.notEqual(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), "rgb(255, 255, 255)");
-      // And the browser's own printing raises the same events.
-      await page.evaluate(() => {
-        /** @type {any} */ (window).wide = 0;
-        window.addEventListener("beforeprint", () => (/** @type {any} */ (window).wide = document.querySelector("main")?.getBoundingClientRect().width));
-      });
-      const pdf = await page.pdf({ preferCSSPageSize: true, printBackground: true });
-      assert.equal(await page.evaluate(() => /** @type {any} */ (window).wide), 680);
-      assert.match(pdf.toString("latin1"), /MediaBox ?\[0 0 59[45](\.\d+)? 84[12]/, "A4");
-      assert.deepEqual(faults, []);
-      await page.context().close();
-    });
 });

@@ -1,10 +1,8 @@
 // Made-up reports of merges that follow the contract of src/report/data.ts: every number comes from a fixed generator, so that
 // two runs give the same page. `node test/report-fixture.mjs` writes them to out/ as pages to look at.
 
-import { mkdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { generator, html, list, round } from "./fixture.mjs";
+import { generator, html, list, put, round } from "./fixture.mjs";
 
 /** @typedef {import("../src/report/data.ts").MergeDocument} MergeDocument */
 
@@ -54,12 +52,6 @@ export const reports = {
 };
 
 /** Writes one report as a page; returns its path. @param {keyof typeof reports} name */
-export function writeReport(name) {
-  const folder = join(dirname(fileURLToPath(import.meta.url)), "..", "out");
-  mkdirSync(folder, { recursive: true });
-  const path = join(folder, `${name}.html`);
-  writeFileSync(path, html(reports[name]()));
-  return path;
-}
+export const writeReport = (name) => put(name, html(reports[name]()));
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) for (const name of /** @type {(keyof typeof reports)[]} */ (Object.keys(reports))) console.log(writeReport(name));

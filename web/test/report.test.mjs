@@ -7,6 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
 import { cutOff, graveFaults, overlaps, show, tip, tooWide } from "./checks.mjs";
 import { reports, writeReport } from "./report-fixture.mjs";
+import { unfoldAll } from "./wait.mjs";
 
 const made = /** @type {(keyof typeof reports)[]} */ (Object.keys(reports)).map(writeReport);
 const real = (process.env["VITRINE_REPORTS"] ?? "").split(":").filter((path) => path !== "").map((path) => resolve(path));
@@ -53,8 +54,7 @@ for (const path of [...made, ...real])
         assert.doesNotMatch(words, /undefined|NaN|\[object|not a number/, label);
         await page.keyboard.press("Escape");
       }
-      for (const fold of await page.locator("details.fold > summary").all()) await fold.click();
-      await page.waitForTimeout(200);
+      await unfoldAll(page);
       const tables = await page.locator("figure[data-picture]").evaluateAll((all) => all.map((figure) => ({
         name: figure.getAttribute("data-picture"),
         rows: figure.querySelectorAll(".fold.data tbody tr").length,

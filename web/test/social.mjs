@@ -4,6 +4,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { launch } from "./browser.mjs";
+import { drawn, still } from "./wait.mjs";
 
 const gallery = resolve(process.argv[2] ?? "");
 if (!existsSync(join(gallery, "index.html"))) throw new Error("usage: node social.mjs GALLERY");
@@ -14,6 +15,7 @@ await page.goto(`file://${join(gallery, first)}`);
 await page.waitForSelector("#vitrine[data-ready=true]");
 // What belongs to the reader's side of the page is left out; the opening stands in the middle.
 await page.addStyleTag({ content: ".theme, .rail, .bar-top, .contents, .dock, .skip { display: none !important } body:has(.rail) { padding-left: 0 !important } .opening { padding-top: 2.2rem !important }" });
-await page.waitForTimeout(400);
+await drawn(page);
+await still(page);
 await page.screenshot({ path: join(gallery, "social.png") });
 await browser.close();

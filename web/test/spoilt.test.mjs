@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { launch, open, settle } from "./browser.mjs";
-import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, labelsOnLabels, missingPictures, overlaps, tooWide, unexplained } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, labelsOnLabels, missingPictures, overlaps, show, tooWide, unexplained } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
+import { until } from "./wait.mjs";
 
 /** @type {import("playwright-core").Browser} */
 let browser;
@@ -40,7 +41,7 @@ for (const [what, script, found] of /** @type {const} */ ([
 ]))
   test(`${what} is found`, async () => {
     const { page, faults } = await spoilt(withScript(script));
-    assert.match(faults.join("\n"), found);
+    await until(() => found.test(faults.join("\n")), what);
     await page.context().close();
   });
 
@@ -104,8 +105,7 @@ test("what a reader cannot know is found, and long numbers, and a grid that hang
 
 test("a note over a title is found", async () => {
   const { page } = await spoilt(asItIs);
-  await page.evaluate(() => document.querySelector(".figure-title")?.scrollIntoView({ behavior: "instant" }));
-  await page.waitForTimeout(100);  // a scroll puts the note away
+  await show(page.locator(".figure-title").first());  // a scroll puts the note away
   await page.evaluate(() => {
     const title = document.querySelector(".figure-title");
     const box = title?.getBoundingClientRect();

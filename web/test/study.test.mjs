@@ -10,6 +10,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, open, settle } from "./browser.mjs";
 import { cutOff, floatsWithLongTails, graveFaults, labelsOnLabels, overlaps, show, tip, tooWide } from "./checks.mjs";
+import { unfoldAll } from "./wait.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
@@ -70,7 +71,7 @@ describe("pages for research", { skip: program === undefined && "VITRINE_PROGRAM
           await page.keyboard.press("Enter");
           await page.keyboard.press("Escape");
         }
-        for (const fold of await page.locator("details.fold > summary").all()) await fold.click();
+        await unfoldAll(page);
         assert.doesNotMatch((await page.locator("main").textContent()) ?? "", wrong);
         assert.deepEqual(await graveFaults(page, true), [], "with everything picked and unfolded");
         assert.deepEqual(faults, []);

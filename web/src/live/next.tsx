@@ -6,9 +6,10 @@ import { Slider } from "../controls";
 import { count, percent, plural } from "../format";
 import { goOn, setSampling } from "./actions";
 import { generateCommand, interveneCommand, predictCommand } from "./commands";
-import { TokenButton, WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { Recipe } from "./recipe";
 import { useLive, type Likely, type Next } from "./state";
+import { TokenButton } from "./token";
 
 const rows = 12;
 

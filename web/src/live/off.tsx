@@ -10,7 +10,7 @@ import { useTheme } from "../hooks";
 import { allOn, change, toggle } from "./actions";
 import { interveneCommand } from "./commands";
 import { Distribution } from "./next";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { Recipe } from "./recipe";
 import { edits, recipePrompt, set, useLive, type Next, type State } from "./state";
 

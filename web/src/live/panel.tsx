@@ -2,18 +2,18 @@
 // what can be done to the model.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Choice, Copyable, Fold } from "../controls";
-import { visible, vitrine } from "../document";
+import { Choice, Fold } from "../controls";
+import { vitrine } from "../document";
 import { percent, plural } from "../format";
-import { allOn, append, drawGradients, setPrompt } from "./actions";
+import { allOn, drawGradients, setPrompt } from "./actions";
 import { NextTokens } from "./next";
 import { SwitchOff } from "./off";
 import { Patch } from "./patch";
 import { AttentionRow } from "./row";
-import { byIds, edits, useLive, type Likely } from "./state";
+import { byIds, edits, useLive } from "./state";
 import { Stream } from "./stream";
+import { TokenButton } from "./token";
 import { TrainStep } from "./train";
-import { written } from "./written";
 
 const parts = [
   { value: "next", name: "Next token", draw: NextTokens },
@@ -66,13 +66,6 @@ export function Panel() {
   );
 }
 
-/** A token that a click appends to the prompt. */
-export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
-  const name = of.piece === null ? `#${of.token}` : visible(of.piece);
-  const able = of.piece === null || written(of.piece) !== null;
-  return <button type="button" class="live-token" disabled={!able} title={able ? "Append this token" : "This token is no text"} onClick={() => append(of.token, of.piece)}><bdi>{name}</bdi></button>;
-}
-
 /** New pictures come without gradients, which take long; a reader may ask for them. */
 function Gradients() {
   const { drawing } = useLive();
@@ -95,19 +88,5 @@ function SaveModel() {
       <p>Every command here names <code>{name}</code>: these weights, which the page holds. With them the program gives the same numbers.</p>
       <button type="button" onClick={() => void save()}>Save {name}</button>
     </>
-  );
-}
-
-/** How to get the numbers in sight with the program. */
-export function WithTheProgram({ commands, recipe }: { commands: readonly string[]; recipe?: string }) {
-  return (
-    <Fold summary="The same with the program" class="live-command">
-      {() => (
-        <>
-          {recipe !== undefined && <><p>Save this as <code>recipe.yaml</code>:</p><Copyable label="recipe" text={recipe} /></>}
-          {commands.map((command) => <Copyable key={command} label="command" text={command} />)}
-        </>
-      )}
-    </Fold>
   );
 }

@@ -6,7 +6,7 @@ import { Choice } from "../controls";
 import { number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { interveneCommand } from "./commands";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { promptField, recipePrompt, useLive, type Next, type State } from "./state";
 
 type What = "resid_pre" | "attn_out" | "mlp_out" | "z";

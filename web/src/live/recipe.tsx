@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { number } from "../format";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { edits, recipePrompt, type State } from "./state";
 
 /** The recipe of the changes, in the engine's own words, how far they move the prediction, and commands that read it. */

@@ -5,7 +5,7 @@ import { Slider } from "../controls";
 import { visible, vitrine } from "../document";
 import { number, percent } from "../format";
 import { traceCommand } from "./commands";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { promptField, useLive } from "./state";
 
 interface Hook {

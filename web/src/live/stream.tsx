@@ -9,7 +9,7 @@ import { number, percent } from "../format";
 import { paint } from "../heat";
 import { useTheme } from "../hooks";
 import { lensCommand, traceCommand } from "./commands";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { promptField, useLive } from "./state";
 import { Units } from "./units";
 

@@ -6,7 +6,7 @@ import { Slider } from "../controls";
 import { number } from "../format";
 import { trainCommand } from "./commands";
 import { SideBySide } from "./patch";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { byIds, useLive } from "./state";
 import { written } from "./written";
 

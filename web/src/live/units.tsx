@@ -6,7 +6,7 @@ import { visible, vitrine } from "../document";
 import { number } from "../format";
 import { change } from "./actions";
 import { unitsCommand } from "./commands";
-import { WithTheProgram } from "./panel";
+import { WithTheProgram } from "./program";
 import { promptField, useLive } from "./state";
 
 const unitsShown = 8;
