@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -138,7 +139,7 @@ Qwen3::Qwen3(const Qwen3Config& config) : Model(config), c(config), blocks(stati
 
 std::unique_ptr<Model> read_qwen3(const ModelConfig& config) {
   Qwen3Config c{read_decoder(config, "qwen3", {.context_length = 32768, .n_kv_heads = 32, .head_dim = 128})};
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
   c.attention_bias = config.keys.flag("attention_bias", {}, false);
   c.windows = read_qwen_windows(config, c.n_layers);
