@@ -102,6 +102,12 @@ int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initial
   return n_layers;
 }
 
+void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most) {
+  if (a > most / b)
+    keys.fail(key, "makes " + std::string(formula) + " " + std::to_string(a) + " * " + std::to_string(b) + "; expected at most " +
+                       std::to_string(most) + ". Is the file damaged?");
+}
+
 double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback) {
   const double eps = config.gguf ? config.keys.number(gguf_key) : config.keys.number(key, {}, fallback);
   if (!(eps >= 0))
@@ -167,6 +173,8 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
                 "does not divide hidden_size (" + std::to_string(c.d_model) + "), and there is no head_dim");
     c.head_dim = head_dim.value_or(c.d_model / c.n_heads);
   }
+  check_product(keys, "num_attention_heads", "n_heads * head_dim", c.n_heads, c.head_dim, kMostInHeads);
+  check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
   c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"}, config.gguf ? std::optional<int64_t>() : absent.d_ff);
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
@@ -178,7 +186,7 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
 
 ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
                         std::optional<int64_t> d_ff_fallback) {
-  constexpr int64_t kMost = 4096;  // they are made before any weight is looked for
+  constexpr int64_t kMost = 4096, kMostInAll = 1 << 17;  // they are made before any weight is looked for
   ExpertSpec experts;
   experts.count = keys.positive("num_local_experts", {"num_experts", "expert_count"});
   experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "top_k_experts", "expert_used_count"});
@@ -186,6 +194,8 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
   if (experts.count > kMost)
     keys.fail("num_local_experts",
               "is more than the " + std::to_string(kMost) + " experts a layer may have; is the file damaged?");
+  const int64_t n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
+  check_product(keys, "num_local_experts", "n_experts * n_layers", experts.count, n_layers, kMostInAll);
   if (experts.per_row > experts.count)
     keys.fail("num_experts_per_tok", "is more than the " + std::to_string(experts.count) + " experts there are");
   return experts;

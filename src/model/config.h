@@ -74,6 +74,11 @@ void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat
 /// is looked for.
 int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older = {});
 
+/// What sizes that may each be right make together. Errors: FileError naming the key and the product, if that is above `most`.
+void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most);
+constexpr int64_t kMostInHeads = 1 << 24;   // components of all heads of a layer
+constexpr int64_t kMostInStream = 1 << 30;  // numbers of a token in all layers
+
 /// What a norm adds to the mean square; `fallback` is the reference's for a config.json without it, and GGUF files must say
 /// it. Errors: FileError if it is negative.
 double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback);

@@ -437,6 +437,9 @@ std::unique_ptr<Model> read_gemma4_text(const ModelConfig& config) {
   config.gguf ? read_gguf_sizes(keys, c) : read_huggingface_sizes(keys, c);
   check_heads(keys, c.n_heads, c.n_kv_heads);
   check_heads(keys, c.n_heads, c.global_kv_heads);
+  check_product(keys, "num_attention_heads", "n_heads * head_dim", c.n_heads, std::max(c.head_dim, c.global_head_dim),
+                kMostInHeads);
+  check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
   check_sharing(keys, c);
   const bool silent = !config.gguf && !keys.mentions("hidden_size_per_layer_input");
   c.per_layer_dim = keys.count("hidden_size_per_layer_input", {"embedding_length_per_layer_input"}, silent ? 256 : 0);
