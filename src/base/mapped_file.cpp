@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cut_files.h"
 #include "base/error.h"
 
 namespace vitrine {
@@ -45,6 +46,7 @@ MappedFile MappedFile::open(const std::string& path) {
   void* data = ::mmap(nullptr, mapped.size_, PROT_READ, MAP_SHARED, file.fd, 0);
   if (data == MAP_FAILED) throw FileError(path, "cannot be mapped: " + reason());
   mapped.data_ = static_cast<const std::byte*>(data);
+  file_is_mapped(mapped.data_, mapped.size_, path);
   return mapped;
 }
 
@@ -58,7 +60,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  file_is_unmapped(data_);  // before another file may get the place
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void MappedFile::will_need() const {

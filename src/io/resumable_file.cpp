@@ -59,6 +59,8 @@ std::string ResumableFile::work_folder(const std::string& path) {
   return (file.parent_path() / (".converting-" + file.filename().string())).string();
 }
 
+std::string ResumableFile::bytes_path() const { return folder_ + kBytes; }
+
 uint64_t ResumableFile::left_behind(const std::string& path) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(work_folder(path) + kBytes, error);
@@ -129,7 +131,7 @@ void ResumableFile::append(std::span<const std::byte> bytes) {
 
 void ResumableFile::finish() {
   if (::fsync(fd_) != 0) fail("cannot be written to the disk");
-  if (::rename((folder_ + kBytes).c_str(), path_.c_str()) != 0) fail("cannot be put in place");
+  if (::rename(bytes_path().c_str(), path_.c_str()) != 0) fail("cannot be put in place");
   discard();
   sync_folder_of(path_);
 }

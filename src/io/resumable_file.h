@@ -26,6 +26,8 @@ class ResumableFile {
 
   /// "folder/.converting-NAME" of "folder/NAME".
   static std::string work_folder(const std::string& path);
+  /// Where the bytes lie until finish().
+  std::string bytes_path() const;
   /// Bytes of a run that was stopped, whatever it made them from.
   static uint64_t left_behind(const std::string& path);
 

@@ -4,146 +4,17 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 #include "base/error.h"
+#include "model/rope_config.h"
 
 namespace vitrine {
 namespace {
 
 constexpr const char* kWindowPattern = "attention.sliding_window_pattern";
 
-// GGUF holds the divisors that Llama 3.1's rule gives, and not the rule's values. Every published model stretches wavelengths
-// beyond its original context by the factor, and leaves those below a quarter of it alone; so one divisor tells that context.
-Json llama3_scaling(const RopeSpec& rope) {
-  RopeSpec plain = rope;
-  plain.divisors = nullptr;
-  const std::vector<float> frequencies = rope_frequencies(plain);
-  constexpr double kLow = 1, kHigh = 4;
-  const double factor = static_cast<double>(*std::max_element(rope.divisors, rope.divisors + frequencies.size()));
-  double context = 1;
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequencies[i]);
-    const auto divisor = static_cast<double>(rope.divisors[i]);
-    if (divisor == 1) context = std::ceil(kHigh * wavelength);
-    if (divisor == 1 || divisor >= factor) continue;
-    const double smooth = (1 / divisor - 1 / factor) / (1 - 1 / factor);
-    context = std::round(wavelength * (smooth * (kHigh - kLow) + kLow));
-    break;
-  }
-  return {{"rope_type", "llama3"},
-          {"factor", shortest(factor)},
-          {"low_freq_factor", kLow},
-          {"high_freq_factor", kHigh},
-          {"original_max_position_embeddings", static_cast<int64_t>(context >= 1 ? std::min(context, 0x1p30) : 1.0)}};
-}
-
-// What `key` names is missing or null: transformers takes its own number.
-double or_else(const ConfigReader& keys, std::string_view key, double absent) { return keys.find_number(key).value_or(absent); }
-
-void read_yarn(const ConfigReader& keys, RopeSpec& spec) {
-  spec.scaling = RopeSpec::Scaling::yarn;
-  spec.factor = keys.number("factor");
-  spec.original_context = static_cast<double>(keys.positive("original_max_position_embeddings"));
-  spec.beta_fast = or_else(keys, "beta_fast", 32);
-  spec.beta_slow = or_else(keys, "beta_slow", 1);
-  spec.truncate = keys.flag("truncate", {}, true);
-  spec.attention_factor = or_else(keys, "attention_factor", yarn_attention_factor(spec.factor));
-  if (!(spec.beta_slow > 0) || !(spec.beta_fast >= spec.beta_slow))
-    keys.fail("beta_fast", "must not be below beta_slow, which must be above 0");
-  if (!(spec.attention_factor > 0)) keys.fail("attention_factor", "must be above 0");
-}
-
-void read_gguf_yarn(const ConfigReader& keys, RopeSpec& spec) {
-  spec.scaling = RopeSpec::Scaling::yarn;
-  spec.factor = keys.number("rope.scaling.factor");
-  spec.original_context = static_cast<double>(keys.positive("rope.scaling.original_context_length"));
-  spec.beta_fast = keys.number("rope.scaling.yarn_beta_fast", {}, 32.0);
-  spec.beta_slow = keys.number("rope.scaling.yarn_beta_slow", {}, 1.0);
-  spec.truncate = keys.flag("vitrine.rope.yarn_truncate", {}, true);  // llama.cpp does so always
-  spec.attention_factor = keys.number("rope.scaling.yarn_attn_factor", {}, yarn_attention_factor(spec.factor));
-  if (keys.number("rope.scaling.yarn_ext_factor", {}, 1.0) != 1)
-    keys.fail("rope.scaling.yarn_ext_factor", "is not supported; expected 1");
-  if (!(spec.beta_slow > 0) || !(spec.beta_fast >= spec.beta_slow))
-    keys.fail("rope.scaling.yarn_beta_fast", "must not be below rope.scaling.yarn_beta_slow, which must be above 0");
-  if (!(spec.attention_factor > 0)) keys.fail("rope.scaling.yarn_attn_factor", "must be above 0");
-}
-
-// What rope_parameters, or rope_scaling, says beside theta.
-void read_scaling(const ConfigReader& keys, RopeSpec& spec) {
-  const std::string type = keys.string("rope_type", {"type"}, "default");
-  const double share = keys.number("partial_rotary_factor", {}, 1.0);
-  if (share != 1.0 && type != "proportional")
-    keys.fail("partial_rotary_factor", "is not supported; in the families here every component of a head turns");
-  if (type == "proportional") {
-    if (!(share >= 0 && share <= 1)) keys.fail("partial_rotary_factor", "is no share; expected a number from 0 to 1");
-    spec.scaling = RopeSpec::Scaling::proportional;
-    spec.factor = keys.number("factor", {}, 1.0);
-    spec.turning = static_cast<int64_t>(share * static_cast<double>(spec.rotary_dim)) / 2;
-  } else if (type == "linear") {
-    spec.scaling = RopeSpec::Scaling::linear;
-    spec.factor = keys.number("factor");
-  } else if (type == "llama3") {
-    spec.scaling = RopeSpec::Scaling::llama3;
-    spec.factor = keys.number("factor");
-    spec.low_freq_factor = keys.number("low_freq_factor");
-    spec.high_freq_factor = keys.number("high_freq_factor");
-    spec.original_context = static_cast<double>(keys.positive("original_max_position_embeddings"));
-    if (!(spec.high_freq_factor > spec.low_freq_factor) || !(spec.low_freq_factor > 0))
-      keys.fail("high_freq_factor", "must be above low_freq_factor, which must be above 0");
-  } else if (type == "yarn") {
-    read_yarn(keys, spec);
-  } else if (type != "default") {
-    keys.fail("rope_type", "is not supported; expected default, linear, llama3, yarn or proportional");
-  }
-  keys.ignore({"original_max_position_embeddings"});
-}
-
 }  // namespace
-
-double yarn_attention_factor(double factor) { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
-
-Json rope_scaling(const RopeSpec& rope) {
-  if (rope.scaling == RopeSpec::Scaling::longrope) return nullptr;  // the family's own
-  if (rope.divisors != nullptr) return llama3_scaling(rope);
-  if (rope.scaling == RopeSpec::Scaling::proportional) {
-    Json keys = {{"rope_type", "proportional"},
-                 {"partial_rotary_factor", static_cast<double>(2 * rope.turning) / static_cast<double>(rope.rotary_dim)}};
-    if (rope.factor != 1) keys["factor"] = shortest(rope.factor);
-    return keys;
-  }
-  if (rope.scaling == RopeSpec::Scaling::linear) return {{"rope_type", "linear"}, {"factor", shortest(rope.factor)}};
-  if (rope.scaling == RopeSpec::Scaling::llama3)
-    return {{"rope_type", "llama3"},
-            {"factor", shortest(rope.factor)},
-            {"low_freq_factor", shortest(rope.low_freq_factor)},
-            {"high_freq_factor", shortest(rope.high_freq_factor)},
-            {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)}};
-  if (rope.scaling == RopeSpec::Scaling::yarn) {
-    Json keys = {{"rope_type", "yarn"},
-                 {"factor", shortest(rope.factor)},
-                 {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)},
-                 {"beta_fast", shortest(rope.beta_fast)},
-                 {"beta_slow", shortest(rope.beta_slow)}};
-    if (!rope.truncate) keys["truncate"] = false;
-    const double usual = yarn_attention_factor(rope.factor);
-    if (std::abs(rope.attention_factor - usual) > 1e-7 * usual) keys["attention_factor"] = shortest(rope.attention_factor);
-    return keys;
-  }
-  return nullptr;
-}
-
-void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_dim) {
-  const ConfigReader& keys = config.keys;
-  if (!(spec.theta > 0)) keys.fail(config.gguf ? "rope.freq_base" : "rope_theta", "must be above 0");
-  if (spec.scaling != RopeSpec::Scaling::none && !(spec.factor > 0))
-    keys.fail("rope_scaling", "has a factor that is not above 0");
-  if (spec.rotary_dim % 2 != 0 || spec.rotary_dim <= 0 || spec.rotary_dim > head_dim)
-    keys.fail(config.gguf ? "rope.dimension_count" : "head_dim",
-              "gives " + std::to_string(spec.rotary_dim) + " turning components; RoPE needs an even number from 2 to head_dim (" +
-                  std::to_string(head_dim) + ")");
-}
 
 Activation read_activation(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older,
                            std::optional<std::string> fallback) {
@@ -164,52 +35,6 @@ Activation read_activation(const ConfigReader& keys, std::string_view key, std::
   std::string list;
   for (const auto& [known, activation] : kNames) list += (list.empty() ? "" : ", ") + std::string(known);
   keys.fail(key, "is not an activation vitrine knows; expected one of " + list);
-}
-
-RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layout, double default_theta) {
-  const ConfigReader& keys = config.keys;
-  RopeSpec spec;
-  spec.layout = layout;
-  spec.rotary_dim = head_dim;
-  spec.divisors = config.rope_divisors;
-  if (config.gguf) {
-    spec.theta = keys.number("rope.freq_base", {}, default_theta);
-    spec.rotary_dim = keys.positive("rope.dimension_count", {}, head_dim);
-    const std::string type = keys.string("rope.scaling.type", {}, "none");
-    if (type == "linear") {
-      spec.scaling = RopeSpec::Scaling::linear;
-      spec.factor = keys.number("rope.scaling.factor");
-    } else if (type == "yarn") {
-      read_gguf_yarn(keys, spec);
-    } else if (type != "none") {
-      keys.fail("rope.scaling.type", "is not supported; expected none, linear or yarn");
-    } else if (const auto factor = keys.find_number("rope.scale_linear")) {
-      spec.scaling = RopeSpec::Scaling::linear;
-      spec.factor = *factor;
-    }
-  } else {
-    // transformers 5 writes rope_parameters with everything in it, older versions rope_theta and rope_scaling.
-    const auto parameters = keys.find_object("rope_parameters");
-    const auto scaling = parameters ? parameters : keys.find_object("rope_scaling");
-    spec.theta = keys.number("rope_theta", {}, default_theta);
-    if (scaling) {
-      spec.theta = scaling->number("rope_theta", {}, spec.theta);  // either object may hold it, and then wins
-      read_scaling(*scaling, spec);
-    }
-  }
-  check_rope(config, spec, head_dim);
-  return spec;
-}
-
-std::optional<RopeSpec> read_rope_of(const ModelConfig& config, std::string_view layer_type, int64_t head_dim, RopeLayout layout,
-                                     double default_theta) {
-  const auto parameters = config.gguf ? std::nullopt : config.keys.find_object("rope_parameters");
-  const auto of_type = parameters ? parameters->find_object(layer_type) : std::nullopt;
-  if (!of_type) return {};
-  RopeSpec spec{.theta = of_type->number("rope_theta", {}, default_theta), .rotary_dim = head_dim, .layout = layout};
-  read_scaling(*of_type, spec);
-  check_rope(config, spec, head_dim);
-  return spec;
 }
 
 std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
@@ -277,6 +102,12 @@ int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initial
   return n_layers;
 }
 
+void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most) {
+  if (a > most / b)
+    keys.fail(key, "makes " + std::string(formula) + " " + std::to_string(a) + " * " + std::to_string(b) + "; expected at most " +
+                       std::to_string(most) + ". Is the file damaged?");
+}
+
 double read_eps(const ModelConfig& config, std::string_view key, std::string_view gguf_key, double fallback) {
   const double eps = config.gguf ? config.keys.number(gguf_key) : config.keys.number(key, {}, fallback);
   if (!(eps >= 0))
@@ -342,6 +173,8 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
                 "does not divide hidden_size (" + std::to_string(c.d_model) + "), and there is no head_dim");
     c.head_dim = head_dim.value_or(c.d_model / c.n_heads);
   }
+  check_product(keys, "num_attention_heads", "n_heads * head_dim", c.n_heads, c.head_dim, kMostInHeads);
+  check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
   c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"}, config.gguf ? std::optional<int64_t>() : absent.d_ff);
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
@@ -353,7 +186,7 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
 
 ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
                         std::optional<int64_t> d_ff_fallback) {
-  constexpr int64_t kMost = 4096;  // they are made before any weight is looked for
+  constexpr int64_t kMost = 4096, kMostInAll = 1 << 17;  // they are made before any weight is looked for
   ExpertSpec experts;
   experts.count = keys.positive("num_local_experts", {"num_experts", "expert_count"});
   experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "top_k_experts", "expert_used_count"});
@@ -361,6 +194,8 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
   if (experts.count > kMost)
     keys.fail("num_local_experts",
               "is more than the " + std::to_string(kMost) + " experts a layer may have; is the file damaged?");
+  const int64_t n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
+  check_product(keys, "num_local_experts", "n_experts * n_layers", experts.count, n_layers, kMostInAll);
   if (experts.per_row > experts.count)
     keys.fail("num_experts_per_tok", "is more than the " + std::to_string(experts.count) + " experts there are");
   return experts;
@@ -416,35 +251,23 @@ Json write_decoder(const DecoderConfig& c, ConfigFormat format) {
     Json keys = write_gguf_sizes(c, "attention.layer_norm_rms_epsilon", c.norm.eps);
     keys["attention.head_count_kv"] = c.n_kv_heads;
     keys["attention.key_length"] = keys["attention.value_length"] = c.head_dim;
-    keys["rope.freq_base"] = c.rope.theta;
-    keys["rope.dimension_count"] = c.rope.rotary_dim;
-    if (c.rope.scaling == RopeSpec::Scaling::linear) keys["rope.scaling.type"] = "linear";
-    if (c.rope.scaling == RopeSpec::Scaling::yarn) {
-      keys["rope.scaling.type"] = "yarn";
-      keys["rope.scaling.original_context_length"] = static_cast<int64_t>(c.rope.original_context);
-      keys["rope.scaling.yarn_beta_fast"] = c.rope.beta_fast;
-      keys["rope.scaling.yarn_beta_slow"] = c.rope.beta_slow;
-      keys["rope.scaling.yarn_attn_factor"] = c.rope.attention_factor;
-      if (!c.rope.truncate) keys["vitrine.rope.yarn_truncate"] = false;
-    }
-    if (c.rope.scaling == RopeSpec::Scaling::linear || c.rope.scaling == RopeSpec::Scaling::yarn)
-      keys["rope.scaling.factor"] = c.rope.factor;
+    write_rope(keys, c.rope, format);
     return keys;
   }
-  return {{"model_type", c.family},
-          {"hidden_size", c.d_model},
-          {"num_hidden_layers", c.n_layers},
-          {"num_attention_heads", c.n_heads},
-          {"num_key_value_heads", c.n_kv_heads},
-          {"head_dim", c.head_dim},
-          {"intermediate_size", c.d_ff},
-          {"vocab_size", c.vocab_size},
-          {"max_position_embeddings", c.context_length},
-          {"rms_norm_eps", shortest(c.norm.eps)},
-          {"rope_theta", shortest(c.rope.theta)},
-          {"rope_scaling", rope_scaling(c.rope)},
-          {"attention_dropout", c.attn_dropout},
-          {"tie_word_embeddings", c.tied}};
+  Json keys = {{"model_type", c.family},
+               {"hidden_size", c.d_model},
+               {"num_hidden_layers", c.n_layers},
+               {"num_attention_heads", c.n_heads},
+               {"num_key_value_heads", c.n_kv_heads},
+               {"head_dim", c.head_dim},
+               {"intermediate_size", c.d_ff},
+               {"vocab_size", c.vocab_size},
+               {"max_position_embeddings", c.context_length},
+               {"rms_norm_eps", shortest(c.norm.eps)},
+               {"attention_dropout", c.attn_dropout},
+               {"tie_word_embeddings", c.tied}};
+  write_rope(keys, c.rope, format);
+  return keys;
 }
 
 void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format) {

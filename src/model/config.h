@@ -28,6 +28,7 @@ struct ModelConfig {
 struct DecoderConfig : ModelShape {
   NormSpec norm;
   RopeSpec rope;
+  std::vector<std::shared_ptr<const std::vector<float>>> rope_divisors = {};  // of a config.json, which RopeSpecs point to
   Activation activation = Activation::none;
   double attn_dropout = 0;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
@@ -64,20 +65,6 @@ Activation read_activation(const ConfigReader& keys, std::string_view key, std::
 /// The name that transformers knows it by.
 const char* activation_key(Activation activation);
 
-/// The factor of cosines and sines that YaRN's paper gives for a stretch by `factor`.
-double yarn_attention_factor(double factor);
-
-/// What a config.json of transformers calls the scaling, as an object; null without scaling.
-Json rope_scaling(const RopeSpec& rope);
-
-/// theta, scaling and layout from rope_theta / rope_parameters / rope_scaling (Hugging Face) or rope.* (GGUF).
-/// Errors: FileError for a rope type that is not default, linear, llama3 or yarn.
-RopeSpec read_rope(const ModelConfig& config, int64_t head_dim, RopeLayout layout, double default_theta);
-
-/// The same of layers of one type, where a config.json's rope_parameters holds an object for each type; else nothing.
-std::optional<RopeSpec> read_rope_of(const ModelConfig& config, std::string_view layer_type, int64_t head_dim, RopeLayout layout,
-                                     double default_theta);
-
 /// Each layer's window: sliding_window (null: none; absent: `if_absent`) on the layers that layer_types names, or, where the
 /// configuration has no such list, on those that `by_default` names. Errors: FileError for a wrong list.
 std::vector<int64_t> read_windows(const ModelConfig& config, int64_t n_layers, int64_t if_absent,
@@ -89,15 +76,17 @@ std::vector<int64_t> read_listed_windows(const ModelConfig& config, int64_t n_la
 void write_listed_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format);
 /// Qwen's: windows act only where use_sliding_window says so, from layer max_window_layers on if there is no list of layers.
 std::vector<int64_t> read_qwen_windows(const ModelConfig& config, int64_t n_layers);
-/// Errors: FileError for a RoPE that turns no whole number of pairs, or a theta that is not above 0.
-void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_dim);
-
 /// sliding_window and layer_types, or GGUF's attention.sliding_window.
 void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat format);
 
 /// The number of layers. Errors: FileError if it is missing or absurd: what exists per layer is allocated before any weight
 /// is looked for.
 int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older = {});
+
+/// What sizes that may each be right make together. Errors: FileError naming the key and the product, if that is above `most`.
+void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most);
+constexpr int64_t kMostInHeads = 1 << 24;   // components of all heads of a layer
+constexpr int64_t kMostInStream = 1 << 30;  // numbers of a token in all layers
 
 /// What a norm adds to the mean square; `fallback` is the reference's for a config.json without it, and GGUF files must say
 /// it. Errors: FileError if it is negative.

@@ -209,6 +209,15 @@ void write_companions(const Companions& companions, const std::string& directory
   for (const auto& [name, content] : companions) write_file_atomically(directory + "/" + name, content);
 }
 
+void check_written(ModelFiles files, const std::string& path) {
+  try {
+    open_headers(std::move(files));
+  } catch (const FileError& error) {
+    throw RunError(path + " is not put in place, since vitrine could not open it again: " + error.what() +
+                   ".\n  Please report this with the command; the model that it was made from is not changed");
+  }
+}
+
 void write_huggingface(OpenedModel& opened, const Companions& companions, const std::string& directory, DType dtype,
                        const std::function<void(double)>& wrote) {
   VITRINE_CHECK(opened.files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
@@ -228,6 +237,7 @@ void write_huggingface(OpenedModel& opened, const Companions& companions, const 
     write_file_atomically(temporary + "/config.json", exported_config(opened.files, dtype).dump(2) + "\n");
     write_companions(companions, temporary);
     write_weights(*opened.model, temporary + "/model.safetensors", dtype, wrote);
+    check_written(resolve_model(temporary), directory);
     if (std::rename(temporary.c_str(), path.c_str()) != 0)
       throw RunError(directory + " cannot be put in place: " + std::strerror(errno));
   } catch (...) {

@@ -20,6 +20,10 @@ void write_companions(const Companions& companions, const std::string& directory
 /// Rows [first, first + n) of a tensor of the file, of a vector so many elements, as f32, with what the adapter adds.
 void read_rows(const FileTensor& tensor, int64_t first, int64_t n, float* to);
 
+/// Opens a model that was just written, before it gets the name `path`: headers and configuration.
+/// Errors: RunError naming `path` and why it would not open.
+void check_written(ModelFiles files, const std::string& path);
+
 /// Writes `directory`: under a temporary name beside it, then renamed, so that it is there when it is whole. Every number is
 /// widened to f32, takes what the adapter adds, and is rounded once, to nearest, ties to even. `wrote`, if given, is told the
 /// share that is done.

@@ -5,6 +5,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -62,7 +63,7 @@ std::unique_ptr<Model> read_gemma(const ModelConfig& config) {
   DecoderConfig c = read_decoder(config, "gemma", {.context_length = 8192, .head_dim = 256, .tied = true});
   c.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
   c.norm.offset = config.gguf ? 0.0 : 1.0;
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   // "gelu" in old configurations was a slip: every Gemma was trained with the tanh form. Other names of the exact form mean it,
   // as in transformers. Some configurations say both keys.
   const auto activation = [&](const char* key, const char* other) {

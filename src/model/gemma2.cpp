@@ -5,6 +5,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -78,7 +79,7 @@ std::unique_ptr<Model> read_gemma2(const ModelConfig& config) {
   Gemma2Config c{read_decoder(config, "gemma2", {.context_length = 8192, .head_dim = 256, .tied = true})};
   c.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
   c.norm.offset = config.gguf ? 0.0 : 1.0;
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   c.activation = read_activation(keys, "hidden_activation", {}, "gelu_pytorch_tanh");
   c.windows = read_windows(config, c.n_layers, 4096, [](int64_t layer) { return layer % 2 == 0; });
   c.attn_logit_softcapping = read_softcap(config, "attn_logit_softcapping", 50);

@@ -6,6 +6,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -92,19 +93,10 @@ std::unique_ptr<Model> read_gemma3_text(const ModelConfig& config) {
   // llama.cpp leaves the window out where no layer has one.
   c.windows = read_windows(config, c.n_layers, config.gguf ? kNoWindow : 4096,
                            [every](int64_t layer) { return (layer + 1) % every != 0; });
-  // Scaling stretches the global layers alone; those with a window see no further than before.
-  constexpr RopeLayout halves = RopeLayout::halves;
-  const double local_theta = keys.number("rope_local_base_freq", {"rope.freq_base_swa"}, 10000);
-  const double theta = keys.number("rope_theta", {"rope.freq_base"}, 1e6);
-  const auto full = read_rope_of(config, "full_attention", c.head_dim, halves, theta);
-  if (!full && keys.has("rope_parameters"))
-    keys.fail("rope_parameters", "has no full_attention; expected an object for each type of layer");
-  c.rope = full ? *full : read_rope(config, c.head_dim, halves, 1e6);
-  c.local_rope = read_rope_of(config, "sliding_attention", c.head_dim, halves, local_theta)
-                     .value_or(RopeSpec{.theta = local_theta, .rotary_dim = c.rope.rotary_dim});
-  if (!(local_theta > 0)) keys.fail("rope_local_base_freq", "must be above 0");
-  if (c.local_rope.scaling != RopeSpec::Scaling::none)
-    keys.fail("rope_parameters", "scales the layers with a window, which Gemma 3 does not");
+  const auto ropes =
+      read_layer_ropes(config, c, c.head_dim, {.theta = 1e6, .local_theta = 1e4, .local_theta_key = "rope_local_base_freq"});
+  c.rope = ropes.global;
+  c.local_rope = ropes.local;
   if (keys.has("attn_logit_softcapping")) keys.fail("attn_logit_softcapping", "is not a setting of Gemma 3; expected null");
   c.final_logit_softcapping = read_softcap(config, "final_logit_softcapping", 0);
   // GGUF has no key for it; only the 27B differs.

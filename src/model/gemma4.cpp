@@ -8,6 +8,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -398,29 +399,6 @@ void check_sharing(const ConfigReader& keys, const Gemma4Config& c) {
                          "and there is none");
 }
 
-// Proportional RoPE: in config.json a share of each head; in GGUF divisors, so large where nothing turns that no angle is left.
-RopeSpec read_global_rope(const ModelConfig& config, const Gemma4Config& c) {
-  constexpr double kTheta = 1e6, kStill = 1e20;
-  RopeSpec rope{.theta = kTheta, .rotary_dim = c.global_head_dim, .scaling = RopeSpec::Scaling::proportional};
-  rope.turning = c.global_head_dim / 8;
-  if (!config.gguf) return read_rope_of(config, "full_attention", c.global_head_dim, RopeLayout::halves, kTheta).value_or(rope);
-  rope.theta = config.keys.number("rope.freq_base", {}, kTheta);
-  rope.rotary_dim = config.keys.positive("rope.dimension_count", {}, c.global_head_dim);
-  rope.turning = rope.rotary_dim / 2;
-  check_rope(config, rope, c.global_head_dim);
-  const float* const divisors = config.rope_divisors;
-  if (divisors == nullptr) return rope;
-  const auto is_still = [&](int64_t i) { return static_cast<double>(divisors[i]) > kStill; };
-  while (rope.turning > 0 && is_still(rope.turning - 1)) --rope.turning;
-  for (int64_t i = 0; i < rope.turning; ++i)
-    if (divisors[i] != divisors[0])
-      config.keys.fail("rope.dimension_count",
-                       "comes with a rope_freqs.weight that is no rule of Gemma 4; expected one number for the pairs that turn "
-                       "and 1e30 for the others");
-  if (rope.turning > 0) rope.factor = static_cast<double>(divisors[0]);
-  return rope;
-}
-
 std::unique_ptr<Model> read_gemma4_text(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Gemma4Config c;
@@ -441,17 +419,21 @@ std::unique_ptr<Model> read_gemma4_text(const ModelConfig& config) {
   config.gguf ? read_gguf_sizes(keys, c) : read_huggingface_sizes(keys, c);
   check_heads(keys, c.n_heads, c.n_kv_heads);
   check_heads(keys, c.n_heads, c.global_kv_heads);
+  check_product(keys, "num_attention_heads", "n_heads * head_dim", c.n_heads, std::max(c.head_dim, c.global_head_dim),
+                kMostInHeads);
+  check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
   check_sharing(keys, c);
   const bool silent = !config.gguf && !keys.mentions("hidden_size_per_layer_input");
   c.per_layer_dim = keys.count("hidden_size_per_layer_input", {"embedding_length_per_layer_input"}, silent ? 256 : 0);
   c.per_layer_vocab = keys.positive("vocab_size_per_layer_input", {}, config.gguf ? c.vocab_size : 262144);
 
-  c.rope = read_global_rope(config, c);
-  const double local_theta = keys.number("rope.freq_base_swa", {}, 10000);
-  c.local_rope = read_rope_of(config, "sliding_attention", c.head_dim, RopeLayout::halves, local_theta)
-                     .value_or(RopeSpec{.theta = local_theta, .rotary_dim = c.head_dim});
-  if (config.gguf) c.local_rope.rotary_dim = keys.positive("rope.dimension_count_swa", {}, c.head_dim);
-  check_rope(config, c.local_rope, c.head_dim);
+  const auto ropes = read_layer_ropes(config, c, c.global_head_dim,
+                                      {.theta = 1e6,
+                                       .settings = {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}},
+                                       .local_theta = 1e4,
+                                       .older_keys = false});
+  c.rope = ropes.global;
+  c.local_rope = ropes.local;
   c.final_logit_softcapping = read_softcap(config, "final_logit_softcapping", 0);
   if (keys.string("use_bidirectional_attention", {}, "vision") != "vision")
     keys.fail("use_bidirectional_attention", "lets text see later text, which is no language model; expected null or vision");
@@ -478,22 +460,12 @@ void write_gguf(Json& keys, const Gemma4Config& c) {
   }
   keys["attention.shared_kv_layers"] = c.shared_layers;
   keys["embedding_length_per_layer_input"] = c.per_layer_dim;
-  keys["rope.freq_base"] = c.rope.theta;
-  keys["rope.freq_base_swa"] = c.local_rope.theta;
-  keys["rope.dimension_count"] = c.rope.rotary_dim;
   keys["rope.dimension_count_swa"] = c.local_rope.rotary_dim;
   if (c.final_logit_softcapping > 0) keys["final_logit_softcapping"] = c.final_logit_softcapping;
   if (c.experts) write_gguf_experts(keys, *c.experts);
 }
 
 void write_huggingface(Json& keys, const Gemma4Config& c) {
-  const auto rope_of = [](const RopeSpec& rope) {
-    Json spec = rope_scaling(rope);
-    if (spec.is_null()) spec = {{"rope_type", "default"}};
-    spec["rope_theta"] = shortest(rope.theta);
-    return spec;
-  };
-  keys["rope_parameters"] = {{"full_attention", rope_of(c.rope)}, {"sliding_attention", rope_of(c.local_rope)}};
   keys["global_head_dim"] = c.global_head_dim;
   keys["attention_k_eq_v"] = c.values_are_keys;
   keys["num_global_key_value_heads"] = c.values_are_keys ? Json(c.global_kv_heads) : Json(nullptr);
@@ -519,13 +491,8 @@ void write_huggingface(Json& keys, const Gemma4Config& c) {
 Json Gemma4::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
   write_listed_windows(keys, c.windows, format);
-  if (format == ConfigFormat::gguf) {
-    write_gguf(keys, c);
-  } else {
-    keys.erase("rope_theta");
-    keys.erase("rope_scaling");
-    write_huggingface(keys, c);
-  }
+  write_layer_ropes(keys, c.rope, c.local_rope, format);
+  format == ConfigFormat::gguf ? write_gguf(keys, c) : write_huggingface(keys, c);
   return keys;
 }
 

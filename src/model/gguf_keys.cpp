@@ -13,6 +13,7 @@
 namespace vitrine {
 namespace {
 
+constexpr const char* kNoForm = "such a model has no form as a GGUF file. Keep it as a Hugging Face directory";
 constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block formats, since 2023
 
 // A JSON value with the type that the readers of GGUF expect: u32, f32, and i32 in lists. Nothing: null.
@@ -101,13 +102,12 @@ bool has_keys_as_values(const Model& model) {
 void check_keys(const OpenedModel& opened, const std::string& architecture, Json keys, const GgufRopeTensors& rope) {
   const Model& model = *opened.model;
   const std::string path = opened.files.config_path.empty() ? opened.files.name : opened.files.config_path;
-  const std::string advice = "such a model has no form as a GGUF file. Keep it as a Hugging Face directory";
   keys["tie_word_embeddings"] = model.shape().tied;
   keys["attention_bias"] = has_tensor(model, "blk.0.attn_q.bias");
   keys["mlp_bias"] = has_tensor(model, "blk.0.ffn_up.bias");
   keys["attention_k_eq_v"] = has_keys_as_values(model);
   const std::unique_ptr<Model> read = model_from_gguf_keys(architecture, std::move(keys), rope, path);
-  check_same_model(model, *read, {path, "GGUF's metadata can only say", advice});
+  check_same_model(model, *read, {path, "GGUF's metadata can only say", kNoForm});
   const std::vector<FileTensor> has = file_tensors(model, true), gets = file_tensors(*read, true);
   for (size_t i = 0; i < std::max(has.size(), gets.size()); ++i) {
     const auto text = [&](const std::vector<FileTensor>& list) {
@@ -115,7 +115,19 @@ void check_keys(const OpenedModel& opened, const std::string& architecture, Json
     };
     if (text(has) != text(gets))
       throw FileError(path, "describes a model with the tensor " + text(has) + " where the GGUF architecture " + architecture +
-                                " has " + text(gets) + "; " + advice);
+                                " has " + text(gets) + "; " + kNoForm);
+  }
+}
+
+// Errors: FileError naming a tensor that would say how the model rotates, and that the architecture does not have.
+void check_rope_tensors(const OpenedModel& opened, const Family& family, const GgufRopeTensors& rope) {
+  for (const auto& [name, values] :
+       {std::pair<std::string_view, const std::vector<float>&>{"rope_freqs.weight", rope.frequencies},
+        {"rope_factors_short.weight", rope.short_factors}}) {
+    const std::vector<std::string_view>& known = family.ignored_suffixes;
+    if (!values.empty() && std::find(known.begin(), known.end(), name) == known.end())
+      throw FileError(opened.files.config_path, "scales RoPE in a way that a GGUF file says by the tensor " + std::string(name) +
+                                                    ", which the architecture " + family.gguf + " does not have; " + kNoForm);
   }
 }
 
@@ -189,6 +201,7 @@ GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
                                                     "OUT, or begin with a .gguf file of the model");
   const Json config = model.config(ConfigFormat::gguf);
   const GgufRopeTensors rope = gguf_rope_tensors(model);
+  check_rope_tensors(opened, family, rope);
   check_keys(opened, family.gguf, config, rope);
 
   GgufKeys keys = {{"general.architecture", std::string(family.gguf)}, {"general.type", std::string("model")}};

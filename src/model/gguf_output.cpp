@@ -3,12 +3,13 @@
 #include <array>
 
 #include "base/error.h"
+#include "model/export.h"
 
 namespace vitrine {
 
 GgufOutput::GgufOutput(const std::string& path, const GgufKeys& keys, const std::vector<TensorPlan>& tensors,
                        const std::string& made_from)
-    : layout_(gguf_layout(path, keys, tensors)), file_(path, made_from), began_anew_(file_.began_anew()) {
+    : layout_(gguf_layout(path, keys, tensors)), path_(path), file_(path, made_from), began_anew_(file_.began_anew()) {
   const auto header = std::as_bytes(std::span(layout_.header));
   if (made_from.empty() || file_.written() > layout_.size || (file_.written() >= header.size() && !file_.begins_with(header))) {
     began_anew_ = began_anew_ || (file_.written() > 0 && !made_from.empty());
@@ -44,6 +45,16 @@ void GgufOutput::pad_to(uint64_t at) {
 void GgufOutput::finish() {
   pad_to(layout_.size);
   VITRINE_CHECK(file_.written() == layout_.size, "all tensors are written");
+  ModelFiles written;
+  written.kind = ModelFiles::Kind::gguf;
+  written.name = path_;
+  written.weights = file_.bytes_path();
+  try {
+    check_written(written, path_);
+  } catch (...) {  // would come again
+    file_.discard();
+    throw;
+  }
   file_.finish();
 }
 

@@ -20,6 +20,7 @@ class GgufOutput {
   bool has(size_t tensor, uint64_t offset, uint64_t bytes);
   /// Puts `data` at byte `offset` of a tensor, which has no bytes behind it yet.
   void write(size_t tensor, std::span<const std::byte> data, uint64_t offset = 0);
+  /// Gives the file its name, once it has been opened again. Errors: as check_written, and the file is gone.
   void finish();
 
   uint64_t written() const { return file_.written(); }
@@ -32,6 +33,7 @@ class GgufOutput {
   void pad_to(uint64_t at);
 
   GgufLayout layout_;
+  std::string path_;
   ResumableFile file_;
   uint64_t kept_ = 0;
   bool began_anew_ = false;

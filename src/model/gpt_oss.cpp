@@ -5,6 +5,7 @@
 #include "model/decoder.h"
 #include "model/packed_weights.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -121,7 +122,14 @@ std::unique_ptr<Model> read_gpt_oss(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   GptOssConfig c{read_decoder(config, "gpt_oss", {.context_length = 131072, .n_kv_heads = 8, .head_dim = 64})};
   if (!config.gguf) c.norm.eps = read_eps(config, "rms_norm_eps", "", 1e-5);
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 150000);
+  c.rope = read_rope(config, c,
+                     {.theta = 150000,
+                      .settings = {{"rope_type", "yarn"},
+                                   {"factor", 32.0},
+                                   {"beta_fast", 32.0},
+                                   {"beta_slow", 1.0},
+                                   {"truncate", false},
+                                   {"original_max_position_embeddings", 4096}}});
   c.activation = Activation::silu;
   c.windows = read_windows(config, c.n_layers, 128, [](int64_t layer) { return layer % 2 == 0; });
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, true);
@@ -143,6 +151,7 @@ Json GptOss::config(ConfigFormat format) const {
     write_gguf_experts(keys, c.experts);
     return keys;
   }
+  if (keys["rope_scaling"].is_null()) keys["rope_scaling"] = {{"rope_type", "default"}};  // silence is YaRN
   keys["attention_bias"] = c.qkv_bias;
   keys["num_local_experts"] = c.experts.count;
   keys["num_experts_per_tok"] = c.experts.per_row;

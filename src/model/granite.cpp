@@ -7,6 +7,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -91,7 +92,7 @@ double read_factor(const ConfigReader& keys, const char* key, const char* gguf_k
 GraniteConfig read_config(const ModelConfig& config, const char* family) {
   const ConfigReader& keys = config.keys;
   GraniteConfig c{read_decoder(config, family, {.context_length = 2048, .n_kv_heads = 0})};
-  c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {.pairs_in_gguf = true});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   const double usual = config.gguf ? 1 / std::sqrt(static_cast<double>(c.head_dim)) : 1.0;

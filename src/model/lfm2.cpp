@@ -6,6 +6,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -169,7 +170,7 @@ std::unique_ptr<Model> read_lfm2(const ModelConfig& config) {
   Lfm2Config c{read_decoder(config, "lfm2",
                             {.context_length = 128000, .n_kv_heads = 8, .tied = true, .d_ff = 12288, .only_some_attend = true})};
   c.norm.eps = read_eps(config, "norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 1000000);
+  c.rope = read_rope(config, c, {.theta = 1e6});
   c.activation = Activation::silu;
   c.taps = keys.positive("conv_L_cache", {"shortconv.l_cache"}, config.gguf ? std::optional<int64_t>() : 3);
   if (c.taps > 4096) keys.fail("conv_L_cache", "is more positions than a convolution here may span (4096). Is the file damaged?");

@@ -4,6 +4,7 @@
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -72,7 +73,7 @@ std::unique_ptr<Model> read_llama(const ModelConfig& config) {
   // The reference lets every layer of a Llama see everything, whatever its file says.
   if (!config.gguf && config.keys.has("sliding_window"))
     config.keys.fail("sliding_window", "is not a setting of Llama models; expected null, or the model_type mistral");
-  c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {.pairs_in_gguf = true});
   c.windows = read_windows(config, c.n_layers, kNoWindow, everywhere);
   c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
@@ -82,14 +83,14 @@ std::unique_ptr<Model> read_llama(const ModelConfig& config) {
 std::unique_ptr<Model> read_mistral(const ModelConfig& config) {
   DecoderConfig c = read(config, "mistral", {.context_length = 131072, .n_kv_heads = 8});
   refuse_flags(config.keys, {"attention_bias", "mlp_bias"});
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   c.windows = read_windows(config, c.n_layers, 4096, everywhere);
   return std::make_unique<Llama>(c);
 }
 
 std::unique_ptr<Model> read_qwen2(const ModelConfig& config) {
   DecoderConfig c = read(config, "qwen2", {.context_length = 32768, .n_kv_heads = 32});
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   c.qkv_bias = true;
   c.windows = read_qwen_windows(config, c.n_layers);
   return std::make_unique<Llama>(c);

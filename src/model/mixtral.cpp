@@ -5,6 +5,7 @@
 #include "model/decoder.h"
 #include "model/expert_tensors.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -73,7 +74,7 @@ std::unique_ptr<Model> read_mixtral(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   MixtralConfig c{read_decoder(config, "mixtral", {.context_length = 131072, .n_kv_heads = 8})};
   if (!config.gguf) c.norm.eps = read_eps(config, "rms_norm_eps", "", 1e-5);
-  c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {.theta = config.gguf ? 1e4 : 1e6, .pairs_in_gguf = true});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.set_window_of_all(keys.find_positive("sliding_window", {"attention.sliding_window"}).value_or(kNoWindow));
   c.experts = read_experts(keys, "intermediate_size", "feed_forward_length");

@@ -4,6 +4,7 @@
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -88,26 +89,16 @@ OlmoConfig read(const ModelConfig& config, const char* family) {
 
 bool three_of_four(int64_t layer) { return (layer + 1) % 4 != 0; }
 
-// YaRN stretches the global layers alone.
+// The older form of a config.json has one rope_theta, which transformers gives to the global layers alone.
 void read_olmo3_rope(const ModelConfig& config, OlmoConfig& c) {
   constexpr double kTheta = 500000;
-  const ConfigReader& keys = config.keys;
-  const auto of = [&](const char* type) { return read_rope_of(config, type, c.head_dim, RopeLayout::halves, kTheta); };
-  const auto full = of("full_attention"), sliding = of("sliding_attention");
-  if (!full && keys.has("rope_parameters"))
-    keys.fail("rope_parameters", "has no full_attention; expected an object for each type of layer");
-  c.rope = full ? *full : read_rope(config, c.head_dim, RopeLayout::halves, kTheta);
-  // The older form of a config.json has one rope_theta, which transformers gives to the global layers alone.
-  const double local_theta = config.gguf ? keys.number("rope.freq_base_swa", {}, c.rope.theta) : kTheta;
-  c.local_rope = {.theta = local_theta, .rotary_dim = c.rope.rotary_dim};
-  if (!(local_theta > 0)) keys.fail("rope.freq_base_swa", "must be above 0");
-  if (sliding) c.local_rope = *sliding;
-  if (!config.gguf && !full && c.rope.theta != kTheta)
-    keys.fail("rope_theta",
-              "is not the 500000 of the layers with a window; expected rope_parameters with an object for each type "
-              "of layer, full_attention and sliding_attention");
-  if (c.rope.scaling == RopeSpec::Scaling::yarn && !c.rope.truncate)
-    keys.fail("rope_parameters", "sets truncate to false, which transformers does not read for a type of layer");
+  const auto ropes = read_layer_ropes(config, c, c.head_dim, {.theta = kTheta});
+  c.rope = ropes.global;
+  c.local_rope = ropes.local;
+  if (!config.gguf && config.keys.has("rope_theta") && !config.keys.has("rope_parameters") && c.rope.theta != kTheta)
+    config.keys.fail("rope_theta",
+                     "is not the 500000 of the layers with a window; expected rope_parameters with an object for each type "
+                     "of layer, full_attention and sliding_attention");
 }
 
 std::unique_ptr<Model> read_olmo3(const ModelConfig& config) {
@@ -121,31 +112,21 @@ std::unique_ptr<Model> read_olmo3(const ModelConfig& config) {
 std::unique_ptr<Model> read_olmo2(const ModelConfig& config) {
   if (config.gguf && config.keys.find_count("attention.sliding_window").value_or(0) > 0) return read_olmo3(config);
   OlmoConfig c = read(config, "olmo2");
-  c.rope = c.local_rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = c.local_rope = read_rope(config, c, {});
   c.windows.assign(static_cast<size_t>(c.n_layers), kNoWindow);
   return std::make_unique<Olmo>(c);
-}
-
-Json of_layers(const RopeSpec& rope) {
-  Json keys = rope_scaling(rope);
-  if (keys.is_null()) keys = {{"rope_type", "default"}};
-  keys["rope_theta"] = shortest(rope.theta);
-  return keys;
 }
 
 Json Olmo::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
   if (c.family == "olmo3") write_listed_windows(keys, c.windows, format);
   if (format == ConfigFormat::gguf) {
-    if (keys.contains("attention.sliding_window")) keys["rope.freq_base_swa"] = c.local_rope.theta;
+    if (keys.contains("attention.sliding_window")) write_layer_ropes(keys, c.rope, c.local_rope, format);
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;
-  if (c.family != "olmo3") return keys;
-  keys.erase("rope_theta");
-  keys.erase("rope_scaling");
-  keys["rope_parameters"] = {{"full_attention", of_layers(c.rope)}, {"sliding_attention", of_layers(c.local_rope)}};
+  if (c.family == "olmo3") write_layer_ropes(keys, c.rope, c.local_rope, format);
   return keys;
 }
 

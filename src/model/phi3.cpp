@@ -3,11 +3,10 @@
 // Ding et al., 2402.13753 (LongRoPE).
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
-#include <memory>
 
-#include "base/error.h"
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -17,7 +16,6 @@ namespace {
 
 struct Phi3Config : DecoderConfig {
   double resid_dropout = 0;
-  std::shared_ptr<const std::vector<float>> short_factors = {}, long_factors = {};  // of a config.json, which rope points to
 };
 
 struct Phi3Block {
@@ -92,91 +90,12 @@ Phi3::Phi3(const Phi3Config& config) : RopeDecoder(config), c(config), blocks(st
   end_tensors(list);
 }
 
-// LongRoPE's divisors of a config.json, one for each turning pair.
-std::shared_ptr<const std::vector<float>> read_factors(const ConfigReader& keys, const char* key, int64_t pairs) {
-  auto factors = std::make_shared<std::vector<float>>();
-  for (const double factor : keys.numbers(key)) factors->push_back(static_cast<float>(factor));
-  if (static_cast<int64_t>(factors->size()) != pairs)
-    keys.fail(key, "has " + std::to_string(factors->size()) + " numbers; expected " + std::to_string(pairs) +
-                       ", one for each pair of turning components of a head");
-  for (const float factor : *factors)
-    if (!(factor > 0) || !std::isfinite(factor)) keys.fail(key, "holds a number that is not above 0");
-  return factors;
-}
-
-// Turned vectors grow with the context, as the reference has it where no number is given.
-double longrope_attention_factor(double factor, double original_context) {
-  return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original_context));
-}
-
-void read_longrope(const ModelConfig& config, const ConfigReader& scaling, Phi3Config& c) {
-  c.rope.scaling = RopeSpec::Scaling::longrope;
-  c.short_factors = read_factors(scaling, "short_factor", c.rope.rotary_dim / 2);
-  c.long_factors = read_factors(scaling, "long_factor", c.rope.rotary_dim / 2);
-  c.rope.divisors = c.short_factors->data();
-  c.rope.long_divisors = c.long_factors->data();
-  const double stretch = static_cast<double>(c.context_length) / c.rope.original_context;
-  c.rope.attention_factor =
-      scaling.find_number("attention_factor")
-          .value_or(longrope_attention_factor(scaling.find_number("factor").value_or(stretch), c.rope.original_context));
-  if (!(c.rope.attention_factor > 0)) scaling.fail("attention_factor", "must be above 0");
-  if (c.rope.original_context < 2)
-    config.keys.fail("original_max_position_embeddings", "must be above 1: LongRoPE divides by its logarithm");
-}
-
-void read_rope_of_config(const ModelConfig& config, Phi3Config& c) {
-  const ConfigReader& keys = config.keys;
-  // This key of the configuration goes before that of the object, as in the reference.
-  c.rope.original_context = static_cast<double>(keys.positive("original_max_position_embeddings", {}, 4096));
-  c.rope.theta = keys.number("rope_theta", {}, 10000.0);
-  double share = keys.number("partial_rotary_factor", {}, 1.0);
-  const auto parameters = keys.find_object("rope_parameters");
-  const auto scaling = parameters ? parameters : keys.find_object("rope_scaling");
-  std::string type = "default";
-  if (scaling) {
-    scaling->ignore({"original_max_position_embeddings"});
-    c.rope.theta = scaling->number("rope_theta", {}, c.rope.theta);
-    share = scaling->number("partial_rotary_factor", {}, share);
-    type = scaling->string("rope_type", {"type"}, "default");
-  }
-  if (!(share > 0 && share <= 1)) keys.fail("partial_rotary_factor", "is no share; expected a number above 0 and up to 1");
-  c.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * share);
-  check_rope(config, c.rope, c.head_dim);
-  if (type == "longrope" || type == "su" || type == "yarn") {  // Phi-3's older names
-    read_longrope(config, *scaling, c);
-  } else if (type != "default") {
-    scaling->fail("rope_type", "is not supported by this family; expected default or longrope");
-  }
-}
-
-// llama.cpp writes the divisors as tensors and leaves the type out.
-void read_rope_of_gguf(const ModelConfig& config, Phi3Config& c) {
-  const ConfigReader& keys = config.keys;
-  c.rope.theta = keys.number("rope.freq_base", {}, 10000.0);
-  c.rope.rotary_dim = keys.positive("rope.dimension_count", {}, c.head_dim);
-  c.rope.original_context = static_cast<double>(keys.positive("rope.scaling.original_context_length", {}, c.context_length));
-  c.rope.attention_factor = keys.number("rope.scaling.attn_factor", {}, 1.0);
-  check_rope(config, c.rope, c.head_dim);
-  if (!(c.rope.attention_factor > 0)) keys.fail("rope.scaling.attn_factor", "must be above 0");
-  const std::string type = keys.string("rope.scaling.type", {}, "none");
-  if (type != "none" && type != "longrope") keys.fail("rope.scaling.type", "is not supported by this family; expected longrope");
-  if ((config.rope_short == nullptr) != (config.rope_long == nullptr))
-    throw FileError(keys.path(), "holds one of rope_factors_short.weight and rope_factors_long.weight; expected both or none");
-  if (config.rope_short == nullptr) {
-    if (type == "longrope") keys.fail("rope.scaling.type", "needs rope_factors_short.weight and rope_factors_long.weight");
-    return;
-  }
-  c.rope.scaling = RopeSpec::Scaling::longrope;
-  c.rope.divisors = config.rope_short;
-  c.rope.long_divisors = config.rope_long;
-}
-
 std::unique_ptr<Model> read_phi3(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Phi3Config c{read_decoder(config, "phi3", {.context_length = 4096, .n_kv_heads = 0})};
   c.norm.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
-  config.gguf ? read_rope_of_gguf(config, c) : read_rope_of_config(config, c);
+  c.rope = read_rope(config, c, {.share = 1.0, .only_longrope = true, .original_context = 4096});
   c.resid_dropout = read_dropout(keys, "resid_pdrop", 0.0);
   keys.ignore({"embd_pdrop"});  // the reference reads it and uses it nowhere
   // llama.cpp writes 0 for no window.
@@ -188,11 +107,9 @@ std::unique_ptr<Model> read_phi3(const ModelConfig& config) {
 
 Json Phi3::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
-  const bool longrope = c.rope.scaling == RopeSpec::Scaling::longrope;
   if (format == ConfigFormat::gguf) {
     keys["attention.sliding_window"] = c.window_of_all();
     keys["rope.scaling.original_context_length"] = static_cast<int64_t>(c.rope.original_context);
-    if (longrope) keys["rope.scaling.attn_factor"] = c.rope.attention_factor;
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);
@@ -200,13 +117,6 @@ Json Phi3::config(ConfigFormat format) const {
   keys["sliding_window"] = c.window_of_all() == kNoWindow ? Json(nullptr) : Json(c.window_of_all());
   keys["original_max_position_embeddings"] = static_cast<int64_t>(c.rope.original_context);
   keys["partial_rotary_factor"] = static_cast<double>(c.rope.rotary_dim) / static_cast<double>(c.head_dim);
-  if (!longrope) return keys;
-  Json scaling = {{"type", "longrope"}, {"attention_factor", shortest(c.rope.attention_factor)}};
-  for (int64_t i = 0; i < c.rope.rotary_dim / 2; ++i) {
-    scaling["short_factor"].push_back(shortest(static_cast<double>(c.rope.divisors[i])));
-    scaling["long_factor"].push_back(shortest(static_cast<double>(c.rope.long_divisors[i])));
-  }
-  keys["rope_scaling"] = scaling;
   return keys;
 }
 

@@ -3,6 +3,7 @@
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -59,7 +60,7 @@ Qwen3::Qwen3(const DecoderConfig& config) : RopeDecoder(config), c(config), bloc
 
 std::unique_ptr<Model> read_qwen3(const ModelConfig& config) {
   DecoderConfig c = read_decoder(config, "qwen3", {.context_length = 32768, .n_kv_heads = 32, .head_dim = 128});
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.windows = read_qwen_windows(config, c.n_layers);

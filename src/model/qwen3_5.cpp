@@ -9,6 +9,7 @@
 
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/causal_conv.h"
 #include "ops/elementwise.h"
@@ -214,33 +215,16 @@ std::vector<bool> read_layer_kinds(const ModelConfig& config, int64_t n_layers, 
 
 // A part of each head turns. Positions of text are the same on all three axes of the multimodal form, which then turns as the
 // plain one does.
-RopeSpec read_partial_rope(const ModelConfig& config, int64_t head_dim, std::vector<int64_t>& sections) {
+std::vector<int64_t> read_sections(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  RopeSpec rope;
-  if (config.gguf) {
-    rope.theta = keys.number("rope.freq_base", {}, 10000.0);
-    rope.rotary_dim = keys.positive("rope.dimension_count", {}, head_dim);
-    if (keys.string("rope.scaling.type", {}, "none") != "none")
-      keys.fail("rope.scaling.type", "is not supported by this family; expected none");
-    if (keys.has("rope.dimension_sections")) sections = keys.counts("rope.dimension_sections");
-  } else {
-    double share = keys.number("partial_rotary_factor", {}, 0.25);
-    rope.theta = keys.number("rope_theta", {}, 10000.0);
-    const auto parameters = keys.find_object("rope_parameters");
-    if (const auto scaling = parameters ? parameters : keys.find_object("rope_scaling")) {
-      rope.theta = scaling->number("rope_theta", {}, rope.theta);
-      share = scaling->number("partial_rotary_factor", {}, share);
-      if (scaling->string("rope_type", {"type"}, "default") != "default")
-        scaling->fail("rope_type", "is not supported by this family; expected default");
-      if (scaling->has("mrope_section")) sections = scaling->counts("mrope_section");
-      scaling->ignore({"mrope_interleaved"});
-    }
-    if (!(share > 0 && share <= 1)) keys.fail("partial_rotary_factor", "is no share; expected a number above 0 and up to 1");
-    rope.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
-  }
+  std::vector<int64_t> sections{11, 11, 10};
+  auto object = keys.find_object("rope_parameters");
+  if (!object) object = keys.find_object("rope_scaling");
+  if (keys.has("rope.dimension_sections")) sections = keys.counts("rope.dimension_sections");
+  if (object && object->has("mrope_section")) sections = object->counts("mrope_section");
+  if (object) object->ignore({"mrope_interleaved"});
   sections.resize(3);  // GGUF has a fourth, which is 0
-  check_rope(config, rope, head_dim);
-  return rope;
+  return sections;
 }
 
 DeltaSpec read_delta(const ModelConfig& config) {
@@ -282,7 +266,8 @@ std::unique_ptr<Model> read_qwen3_5_text(const ModelConfig& config) {
   c.norm.offset = config.gguf ? 0.0 : 1.0;
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
-  c.rope = read_partial_rope(config, c.head_dim, c.sections);
+  c.rope = read_rope(config, c, {.share = 0.25});
+  c.sections = read_sections(config);
   c.interval = keys.positive("full_attention_interval", {}, 4);
   c.attends = read_layer_kinds(config, c.n_layers, c.interval);
   c.delta = read_delta(config);
@@ -308,11 +293,10 @@ Json Qwen35::config(ConfigFormat format) const {
     return keys;
   }
   for (const char* key : {"rope_theta", "rope_scaling"}) keys.erase(key);
-  keys["rope_parameters"] = {{"rope_type", "default"},
-                             {"rope_theta", shortest(c.rope.theta)},
-                             {"partial_rotary_factor", static_cast<double>(c.rope.rotary_dim) / static_cast<double>(c.head_dim)},
-                             {"mrope_section", c.sections},
-                             {"mrope_interleaved", true}};
+  Json& rope = keys["rope_parameters"] = rope_parameters(c.rope);  // the proportional rule has a share of its own
+  rope.emplace("partial_rotary_factor", static_cast<double>(c.rope.rotary_dim) / static_cast<double>(c.head_dim));
+  rope["mrope_section"] = c.sections;
+  rope["mrope_interleaved"] = true;
   for (const bool attends : c.attends) keys["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;

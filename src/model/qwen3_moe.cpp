@@ -6,6 +6,7 @@
 #include "model/decoder.h"
 #include "model/expert_tensors.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -87,7 +88,7 @@ std::vector<bool> read_dense_layers(const ModelConfig& config, int64_t n_layers)
 std::unique_ptr<Model> read_qwen3_moe(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Qwen3MoeConfig c{read_decoder(config, "qwen3_moe", {.context_length = 32768, .n_kv_heads = 4})};
-  c.rope = read_rope(config, c.head_dim, RopeLayout::halves, 10000);
+  c.rope = read_rope(config, c, {});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   if (keys.flag("use_sliding_window", {}, false))

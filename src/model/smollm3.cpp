@@ -3,6 +3,7 @@
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"
 #include "model/registry.h"
+#include "model/rope_config.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -90,7 +91,7 @@ std::vector<int64_t> read_smollm3_windows(const ModelConfig& config, const SmolL
 
 std::unique_ptr<Model> read_smollm3(const ModelConfig& config) {
   SmolLm3Config c{read_decoder(config, "smollm3", {.context_length = 32768, .n_kv_heads = 4, .tied = true})};
-  c.rope = read_rope(config, c.head_dim, config.gguf ? RopeLayout::pairs : RopeLayout::halves, 2000000);
+  c.rope = read_rope(config, c, {.theta = 2e6, .pairs_in_gguf = true});
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);

@@ -345,5 +345,41 @@ TEST(ToGgufEncoding, MayChooseATypeForEachMatrix) {
   EXPECT_NEAR(static_cast<double>(plan.bytes), size, 0.01 * size);
 }
 
+// llama.cpp's Gemma has no tensor for the divisors that llama3 scaling becomes, and would not open the file.
+TEST(WrittenModels, AreRefusedWhereTheArchitectureHasNoTensorForTheirRope) {
+  for (const char* model : {"gemma", "gemma2", "gemma3", "qwen3_5"}) {
+    ModelFiles files = resolve_model(Golden::open(model).model());
+    Json& parameters = files.config["rope_parameters"];
+    for (const char* key : {"rope_theta", "rope_scaling"}) files.config.erase(key);
+    const Json llama3 = {{"rope_type", "llama3"},  {"rope_theta", 1e4},       {"factor", 8.0},
+                         {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 16}};
+    parameters = std::string(model) == "gemma3" ? Json{{"full_attention", llama3}} : llama3;
+    const OpenedModel opened = open_model(files);
+    EXPECT_CONTAINS(
+        message_of([&] { plan_gguf(opened, {}, mixture_encoding(opened, *find_mixture("f32"))); }),
+        "config.json: scales RoPE in a way that a GGUF file says by the tensor rope_freqs.weight, which the architecture")
+        << model;
+  }
+}
+
+// Whatever a mistake of ours may be: what cannot be opened again never gets the name.
+TEST(WrittenModels, AreOpenedBeforeTheyGetTheirNames) {
+  const Scratch scratch;
+  const std::string gguf = scratch / "out.gguf", directory = scratch / "out";
+  OpenedModel opened = open_model(Golden::open("llama").model());
+  const GgufEncoding encoding = mixture_encoding(opened, *find_mixture("f32"));
+  GgufPlan plan = plan_gguf(opened, {}, encoding);
+  std::erase_if(plan.keys, [](const auto& key) { return key.first == "llama.block_count"; });
+  ThreadPool pool(1);
+  const std::string message =
+      message_of<RunError>([&] { write_gguf(opened, plan, encoding, gguf, pool, {.made_from = "a test"}); });
+  EXPECT_CONTAINS(message, gguf + " is not put in place, since vitrine could not open it again");
+  EXPECT_CONTAINS(message, "lacks \"num_hidden_layers\" (or \"block_count\")");
+  opened.files.config["alibi"] = true;
+  EXPECT_CONTAINS(message_of<RunError>([&] { write_huggingface(opened, {}, directory, DType::f32); }),
+                  directory + " is not put in place, since vitrine could not open it again");
+  EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+}
+
 }  // namespace
 }  // namespace vitrine
