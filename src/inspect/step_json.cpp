@@ -3,6 +3,7 @@
 #include <map>
 
 #include "model/config.h"
+#include "model/rope_config.h"
 
 namespace vitrine {
 namespace {
@@ -24,10 +25,10 @@ struct SpecJson {
   Json operator()(std::monostate) const { return nullptr; }
   Json operator()(const NormSpec& s) const { return {{"eps", shortest(s.eps)}, {"offset", s.offset}}; }
   Json operator()(const RopeSpec& s) const {
-    return {{"theta", shortest(s.theta)},
-            {"rotary_dim", s.rotary_dim},
-            {"layout", s.layout == RopeLayout::halves ? "halves" : "pairs"},
-            {"scaling", rope_scaling(s)}};
+    Json json = rope_parameters(s);
+    json["rotary_dim"] = s.rotary_dim;
+    json["layout"] = s.layout == RopeLayout::halves ? "halves" : "pairs";
+    return json;
   }
   Json operator()(const AttentionSpec& s) const {
     return {{"scale", shortest(s.scale)},
