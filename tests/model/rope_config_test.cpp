@@ -27,7 +27,7 @@ ModelFiles files_of(const Json& one) {
 // Of the first layer of a kind that rotates.
 RopeSpec rope_of(const Model& model, const std::string& layer_type) {
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer) {
-    const BlockSpec block = model.block_spec(layer);
+    const LayerRecord& block = model.layer(layer);
     const bool sliding = block.attention.window != kNoWindow;
     if (block.rope && (layer_type == "any" || sliding == (layer_type == "sliding_attention"))) return *block.rope;
   }
