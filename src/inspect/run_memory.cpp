@@ -12,7 +12,7 @@ namespace vitrine {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-constexpr double kProgram = 12.5 * kMiB;  // its code as far as it runs, and what it has in memory before it opens a model
+constexpr double kProgram = 15.5 * kMiB;  // its code as far as it runs, and what it has in memory before it opens a model
 constexpr double kPieceBytes = 230;       // of a vocabulary, for each piece with its merges
 constexpr double kAround = 128 << 10;     // of a file: what the system reads and maps around a row that is touched
 

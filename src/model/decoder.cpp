@@ -23,6 +23,9 @@ Tensor Decoder::residual(Context& ctx, const Step& step) const {
   return final_norm(ctx, x);  // [T, D] #final-norm
 }
 
+// Tied: the same rows look tokens up and score them. logits() and cross_entropy() read this, for the rows they need.
+Head Decoder::head() const { return {.weight = unembedding()}; }  // #head
+
 Tensor Decoder::block(Context&, const Step&, int, Tensor) const {
   VITRINE_CHECK(false, "a family overrides block(), or residual(), which calls it");
 }

@@ -13,7 +13,7 @@ class Decoder : public Model {
   explicit Decoder(const ModelShape& shape) : Model(shape) {}
   Tensor residual(Context& ctx, const Step& step) const override;
   Tensor embedded(Context& ctx, const Step& step) const override;
-  Head head() const override { return {.weight = unembedding()}; }  // #head
+  Head head() const override;
 
  protected:
   /// One layer, from the stream that enters it to the stream that leaves it, [T, D]: what a family is. Called by residual(); a

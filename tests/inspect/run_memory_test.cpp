@@ -23,7 +23,7 @@ RunMemory of_llama(int64_t context) {
 TEST(RunMemory, ActivationsAreThoseOfTheLargestStep) {
   // The peak of the arena, which tests/model/record_test.cpp holds to runs, and what else there is.
   const OpenedModel opened = open_model(Golden::open("llama").model());
-  const double fixed = 12.5 * (1 << 20) + 4 * 2 * 512 + 230 * 10 + 7;
+  const double fixed = 15.5 * (1 << 20) + 4 * 2 * 512 + 230 * 10 + 7;
   for (const int64_t rows : {100, 512}) {
     const StepRecord step = record_step(*opened.model, {.rows = rows, .cached = true, .threads = usable_cores()});
     EXPECT_NEAR(static_cast<double>(of_llama(rows).working), fixed + static_cast<double>(step.peak_bytes), 1);
