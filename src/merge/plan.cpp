@@ -16,6 +16,7 @@
 #include "merge/plan_notes.h"
 #include "model/config_file.h"
 #include "model/from_gguf.h"
+#include "model/load.h"
 
 namespace vitrine {
 namespace {
@@ -437,6 +438,8 @@ class Planner {
     if (!layers_.empty()) {
       set_config_layers(plan_.config, layers_);
       keep_windows();
+      plan_.stacked = true;
+      note_unless_it_opens();
     }
     if (plan_.tokens) set_config_vocab_size(plan_.config, plan_.tokens->rows);
     if (vocab_size_) set_config_vocab_size(plan_.config, *vocab_size_);
@@ -480,6 +483,19 @@ class Planner {
     if (const auto now = says(); now && *now == wanted) return;
     plan_.config = std::move(before);
     plan_.notes.push_back("the configuration cannot say that the layers keep their windows; each has that of its new place");
+  }
+
+  // A stack of layers may be none that the family's configuration can express, as where the last layers share keys.
+  void note_unless_it_opens() {
+    if (plan_.inputs[plan_.donor]->opened() == nullptr) return;
+    ModelFiles files;
+    files.config = plan_.config;
+    files.config_path = "config.json";
+    try {
+      model_from_config(files);
+    } catch (const InputError& error) {
+      plan_.notes.push_back("vitrine cannot run the result: " + std::string(error.what()));
+    }
   }
 
   // mergekit's order, which decides what goes into which file: by the last of the sources' names.

@@ -64,6 +64,7 @@ struct MergePlan {
   std::optional<TokenPlan> tokens;
   Json config;                        // of the result
   std::vector<std::string> problems;  // why it cannot be run
+  bool stacked = false;               // layers are put together anew, which the configuration of some families cannot express
   std::vector<std::string> notes;     // what the reader should know
 
   uint64_t bytes_read() const, bytes_written() const;

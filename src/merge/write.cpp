@@ -397,7 +397,7 @@ size_t write_merge(const MergePlan& plan, const std::map<std::string, std::strin
     write_file_atomically(folder + "/config.json", plan.config.dump(2) + "\n");
     for (const auto& [name, content] : companions) write_file_atomically(folder + "/" + name, content);
     if (plan.shards.size() > 1) write_file_atomically(folder + "/model.safetensors.index.json", index_json(plan));
-    if (plan.inputs[plan.donor]->opened() != nullptr) check_written(resolve_model(folder), directory);
+    if (plan.inputs[plan.donor]->opened() != nullptr && !plan.stacked) check_written(resolve_model(folder), directory);
     files.remove_journal();
   } catch (const UsageError&) {
     if (begun) fs::remove_all(folder, error);  // what another recipe is to resume stays

@@ -46,8 +46,8 @@ std::optional<int64_t> config_layers(const Json& config) {
   const Json& text = text_part(config);
   for (const char* key : kLayerKeys)
     if (const auto found = text.find(key);
-        found != text.end() && found->is_number_unsigned() && found->get<uint64_t>() < (1u << 20))
-      return found->get<int64_t>();
+        found != text.end() && found->is_number_integer())  // signed, where it was written from GGUF metadata
+      if (const int64_t layers = found->get<int64_t>(); layers >= 0 && layers < (1 << 20)) return layers;
   return {};
 }
 

@@ -341,7 +341,7 @@ Weight part_of(const Weight& W_O, const HeadInputs& head, DType activations) {
   part.adapter = nullptr;
   part.in = head.count;
   const auto skipped = static_cast<size_t>(head.first);
-  part.data += W_O.by_columns ? skipped * W_O.stride : row_bytes(W_O.dtype, skipped);
+  if (part.data != nullptr) part.data += W_O.by_columns ? skipped * W_O.stride : row_bytes(W_O.dtype, skipped);
   if (part.grad.data != nullptr) {
     const size_t first = skipped * (W_O.by_columns ? W_O.grad.stride : 1);
     part.grad.data = static_cast<std::byte*>(part.grad.data) + row_bytes(activations, first);

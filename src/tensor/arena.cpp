@@ -51,7 +51,7 @@ Arena::Arena(size_t reserve_bytes) {
 
 // On 64-bit systems no user memory lies at this address or beyond it.
 Arena::Arena(Nowhere)
-    : base_(reinterpret_cast<char*>(sizeof(void*) == 8 ? uintptr_t{1} << 62 : 4096)),
+    : base_(reinterpret_cast<char*>(static_cast<uintptr_t>(uint64_t{1} << (sizeof(void*) == 8 ? 62 : 12)))),
       reserved_(SIZE_MAX / 4),
       committed_(SIZE_MAX / 4),
       has_memory_(false) {}

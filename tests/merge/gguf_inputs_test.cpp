@@ -102,6 +102,16 @@ TEST_P(GgufInput, IsMergedAsItsDirectory) {
   expect_same(stacked(gguf), stacked(directory), tolerance);
 }
 
+// The layers that a configuration of GGUF metadata counts are those of the stack.
+TEST(GgufInputs, AStackOfLayersIsCounted) {
+  const Scratch scratch;
+  const std::string yaml =
+      "merge_method: passthrough\nslices:\n- sources: [{model: " + gguf_of("gemma2") + ", layer_range: [0, 3]}]\n";
+  ThreadPool pool(1);
+  write_merge(plan_merge(parse_merge_recipes(yaml, "r.yml").front(), {}), {}, scratch / "stack", pool, {});
+  EXPECT_EQ(open_model(scratch / "stack").model->shape().n_layers, 3);
+}
+
 // Half of both files: the mean of w and 1 + w would be off by a half.
 TEST(GgufInputs, NormsOfGemmaAreW) {
   const Scratch scratch;
