@@ -282,8 +282,7 @@ class PathRuns {
     const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};
     std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
     for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)  // what is no head mixes positions, too
-      if (!engine.model().layer(layer).has_attention())
-        frozen.push_back("blocks." + std::to_string(layer) + ".hook_attn_out");
+      if (!engine.model().layer(layer).has_attention()) frozen.push_back("blocks." + std::to_string(layer) + ".hook_attn_out");
     if (spec.freeze_mlps && engine.model().layer(0).per_layer_dim > 0) frozen.emplace_back("blocks.*.hook_per_layer_out");
     const Recorder own = seen(prompts.run(), frozen, frozen_);
     std::vector<ValueEdit> held;

@@ -76,7 +76,7 @@ Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
 // Either kind. The convolution is (C ⊙ conv(B ⊙ u)) W_outᵀ of B, C and u that it makes of x.
 Tensor Lfm2::first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   if (c.attends[static_cast<size_t>(layer)]) return attend(ctx, step, layer, x);            // [T, D] #attention
-  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step, layer);  // of the last K positions #attention #window
+  return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step, layer);  // #attention #window
 }
 
 Lfm2::Lfm2(const Lfm2Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
