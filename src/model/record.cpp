@@ -171,9 +171,10 @@ std::vector<int64_t> HookShape::of(int64_t rows) const {
 // Two runs of other lengths show which sizes are the number of rows.
 ModelRecord::ModelRecord(const Model& model) {
   constexpr int64_t kRows = 2;
-  DryRun dry = run_dry(model, step_of(kRows), {}, true), longer = run_dry(model, step_of(kRows + 1), {}, true);
+  const std::vector<HookRecord> seen_longer = run_dry(model, step_of(kRows + 1), {}, true).take_hooks();
+  DryRun dry = run_dry(model, step_of(kRows), {}, true);
   const std::vector<OpRecord> ops = std::move(dry).take_ops();
-  const std::vector<HookRecord> seen = std::move(dry).take_hooks(), seen_longer = std::move(longer).take_hooks();
+  const std::vector<HookRecord> seen = std::move(dry).take_hooks();
   for (size_t i = 0; i < seen.size(); ++i) {
     HookShape& hook = hooks.emplace_back();
     hook.name = seen[i].name;
