@@ -1,5 +1,6 @@
 #include "ops/context.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -68,7 +69,7 @@ void Context::push_scope(std::string_view name, int index) {
 std::string_view Context::full_name(std::string_view name, char* buffer) const {
   VITRINE_CHECK(static_cast<size_t>(scope_length_) + name.size() <= kLongestName, "a hook's name fits its buffer");
   std::memcpy(buffer, scope_, static_cast<size_t>(scope_length_));
-  std::memcpy(buffer + scope_length_, name.data(), name.size());
+  std::copy(name.begin(), name.end(), buffer + scope_length_);
   return {buffer, static_cast<size_t>(scope_length_) + name.size()};
 }
 
