@@ -270,9 +270,12 @@ struct Made {
 
 // Layers that read another's keys and values need no matrices for their own, which published files hold all the same.
 void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, std::less<>>& left_out) {
+  const auto count = [&](std::string_view name) {
+    return std::count_if(model.tensors().begin(), model.tensors().end(),
+                         [&](const TensorLine& line) { return split_layer(line.ours).second == name; });
+  };
+  if (count("attn.W_Q") == count("attn.W_K")) return;  // every layer that attends has its own
   const ModelRecord record(model);
-  const auto shares = [](const LayerRecord& layer) { return layer.keys_of >= 0; };
-  if (std::none_of(record.layers.begin(), record.layers.end(), shares)) return;
   for (const TensorLine& line : model.tensors()) {
     const auto [giver, name] = split_layer(line.ours);
     if (giver < 0 || (name != "attn.W_K" && name != "attn.W_V" && name != "attn.k_norm.w")) continue;
