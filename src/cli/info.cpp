@@ -168,7 +168,7 @@ void run_info(const InfoArguments& o) {
                          .batch = o.batch,
                          .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact},
                          .cache = cache_types(o.model)};
-  if (o.ops || o.training)
+  if (o.ops)
     options.step = StepSize{.rows = o.rows,
                             .position = o.position,
                             .cached = !o.training,
@@ -225,11 +225,16 @@ Action define_info(CLI::App& app) {
   add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for so many sequences (default 1)");
   app.add_flag("--hooks", o->hooks, "List the hook names, * for every layer");
   app.add_flag("--tensors", o->tensors, "List the tensors of the model's files");
-  app.add_flag("--ops", o->ops,
-               "List the ops of one step with their shapes, multiply-adds and bytes; nothing is run, and no weights are needed");
-  add_count(app, "--rows", o->rows, 1, int64_t{1} << 20, "Tokens of that step (default 1)");
-  add_count(app, "--position", o->position, 0, int64_t{1} << 40, "Position of its first token, behind a cache (default 0)");
-  app.add_flag("--training", o->training, "The same of a step that is kept for gradients, without a cache");
+  CLI::Option* const ops = app.add_flag(
+      "--ops", o->ops,
+      "List the ops of one step with their shapes, multiply-adds and bytes; nothing is run, and no weights are needed");
+  add_count(app, "--rows", o->rows, 1, int64_t{1} << 20, "Tokens of that step (default 1)")->needs(ops);
+  CLI::Option* const position =
+      add_count(app, "--position", o->position, 0, int64_t{1} << 40, "Position of its first token, behind a cache (default 0)")
+          ->needs(ops);
+  app.add_flag("--training", o->training, "The same of a step that is kept for gradients, without a cache")
+      ->needs(ops)
+      ->excludes(position);
   app.add_flag(
          "--hub", o->hub,
          "Read a model of the Hugging Face hub, OWNER/NAME or OWNER/NAME:TYPE, without downloading it: only the headers of its "

@@ -23,7 +23,7 @@ struct DropoutSpec {
   double p = 0;
   uint64_t site = 0;
 };
-/// taps: of the kernel of each channel. cache_layer: where rows of past positions, or the state, are.
+/// A causal convolution: each channel's sum over the last `taps` positions.
 struct ConvSpec {
   int64_t taps = 0, channels = 0;
 };
@@ -37,7 +37,7 @@ struct DeltaSpec {
   int64_t states() const { return n_heads * d_key * d_value; }
   int64_t channels() const { return 2 * n_key_heads * d_key + n_heads * d_value; }
 };
-/// A product with the logarithm of the decay: what decay_log takes.
+/// What decay_log() takes (ops/gated_delta.h).
 struct DecaySpec {
   bool is_log = true;
 };

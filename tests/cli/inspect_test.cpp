@@ -93,6 +93,10 @@ TEST(InfoCommand, CountsParametersFromConfigurationsAlone) {
   EXPECT_CONTAINS(shipped.out, "9,445,632");
   EXPECT_CONTAINS(vitrine({"info", "--hooks"}).out, "blocks.*.attn.hook_pattern");
   expect_refused({"info", "--context", "2000"}, {"2000", "1024"});
+  EXPECT_CONTAINS(vitrine({"info", "--ops", "--rows", "5"}).out, "layers 0, 2, 4, 6:");
+  expect_refused({"info", "--rows", "5"}, {"--rows", "--ops"});
+  expect_refused({"info", "--ops", "--training", "--position", "3"}, {"--position", "--training"});
+  expect_refused({"info", "--ops", "--rows", "25", "--position", "1000"}, {"1000", "1024"});
 }
 
 TEST(TokenizeCommand, DocumentsAndTables) {
