@@ -425,7 +425,7 @@ class Planner {
   void finish_config() {
     plan_.config = plan_.inputs[plan_.donor]->config();
     if (!plan_.config.is_object()) return;
-    plan_.config.erase("quantization_config");
+    set_config_unpacked(plan_.config);
     std::set<DType> types;
     for (const PlannedTensor& tensor : plan_.tensors)
       if (!is_whole(tensor.dtype)) types.insert(tensor.dtype);

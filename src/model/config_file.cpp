@@ -123,6 +123,8 @@ std::optional<bool> config_tied(const Json& config) {
   return {};
 }
 
+void set_config_unpacked(Json& config) { config.erase("quantization_config"); }
+
 void set_config_tied(Json& config, bool tied) {
   config["tie_word_embeddings"] = tied;
   if (Json& text = text_part(config); &text != &config && text.contains("tie_word_embeddings"))

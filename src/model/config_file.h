@@ -53,4 +53,7 @@ void set_config_vocab_size(Json& config, int64_t vocab_size);
 std::optional<bool> config_tied(const Json& config);
 void set_config_tied(Json& config, bool tied);
 
+/// Removes what says that the weights are packed (model/packed_weights.h).
+void set_config_unpacked(Json& config);
+
 }  // namespace vitrine

@@ -73,7 +73,7 @@ OpenedModel open_starting_model(const TrainConfig& config, const std::string& ch
   files.config = shaped(std::move(files.config), config, checkpoint);
   if (checkpoint.empty() && config.model.empty()) {
     OpenedModel opened;
-    files.config.erase("quantization_config");  // fresh weights are not packed
+    set_config_unpacked(files.config);  // fresh weights are not packed
     opened.model = model_from_config(files);
     opened.files = std::move(files);
     return opened;
