@@ -49,7 +49,7 @@ void say(uint64_t number) {
   struct stat info{};
   const bool is_cut = ::stat(range.path.c_str(), &info) == 0 && static_cast<uint64_t>(info.st_size) < range.size;
   say("vitrine: ");
-  for (const char c : range.path) say({c < ' ' && c >= 0 ? "?" : &c, 1});
+  for (const char c : range.path) say({static_cast<unsigned char>(c) < ' ' ? "?" : &c, 1});  // char has no sign on Arm
   say(is_cut ? ": became shorter while it was read: it had " : ": cannot be read any more: of its ");
   say(range.size);
   say(is_cut ? " bytes, and has " : " bytes, byte ");
