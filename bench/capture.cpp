@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/engine.h"
 #include "inspect/trace.h"
 #include "kernels/table.h"
+#include "runtime/engine.h"
 
 using namespace vitrine;
 

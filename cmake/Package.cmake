@@ -1,4 +1,4 @@
-# The library vitrine::vitrine, made of the objects of every folder below src/cli but hub, serve, http and grammar (downloads and serving are
+# The library vitrine::vitrine, made of the objects of every folder below src/app/cli but hub, serve, http and grammar (downloads and serving are
 # the program's, and llguidance is linked to it and to the Python module), and everything that installs it: CMake package, pkg-config
 # file, uninstall target, Debian packages.
 include(GNUInstallDirs)
@@ -51,7 +51,7 @@ install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.1 DESTINATION ${CMAKE_INSTALL
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME vitrine COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/_vitrine DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
-if(VITRINE_CAN_SERVE)  # where systemd looks under the prefix of the package
+if(VITRINE_CAN_SERVE AND NOT VITRINE_ENGINE_ONLY)  # where systemd looks under the prefix of the package
   install(FILES ${PROJECT_SOURCE_DIR}/packaging/vitrine.service DESTINATION lib/systemd/system COMPONENT program)
 endif()
 set(components program dev)
@@ -84,7 +84,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME vitrine)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
-# Loaded by `vitrine pull` (src/hub/libraries.h), and OpenSSL by `vitrine serve` with a certificate.
+# Loaded by `vitrine pull` (src/app/hub/libraries.h), and OpenSSL by `vitrine serve` with a certificate.
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libcurl4t64 | libcurl4, libssl3t64 | libssl3, ca-certificates")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "The vitrine program
  Runs decoder-only transformer language models from Hugging Face directories and

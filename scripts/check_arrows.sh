@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The folders of src/ depend on each other in one direction: an include may only point where a vitrine_folder(...) line
-# of src/CMakeLists.txt points, directly or through others. Public headers include the standard library and each other,
+# The folders of src/ depend on each other in one direction: an include may only point where a vitrine_folder(...) or vitrine_in_wing(...) line
+# of its wing's CMakeLists.txt points, directly or through others; and no wing points at one behind it. Public headers include the standard library and each other,
 # and no type inside the library has the name of a public one: both would be vitrine::Name to the linker.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,11 +9,12 @@ mapfile -t files < <(find src include -name '*.h' -o -name '*.cpp' -o -name '*.i
 awk '
   FNR == 1 { split(FILENAME, part, "/") }
   # Pass 1: the arrows.
-  FILENAME == "src/CMakeLists.txt" {
-    if (match($0, /^[ \t]*vitrine_folder\(/)) {
+  FILENAME ~ /CMakeLists.txt$/ {
+    if (match($0, /^[ \t]*vitrine_(folder|in_wing)\(/)) {
       line = substr($0, RLENGTH + 1); sub(/\).*/, "", line)
       n = split(line, word, " ")
       known[word[1]] = 1
+      wing[word[1]] = part[2]
       for (i = 2; i <= n; ++i) arrow[word[1], word[i]] = 1
     }
     next
@@ -23,7 +24,11 @@ awk '
     closed = 1
     for (k in known) for (a in known) for (b in known) if (((a, k) in arrow) && ((k, b) in arrow)) arrow[a, b] = 1
     for (k in known) for (a in known) for (b in known) if (((a, k) in arrow) && ((k, b) in arrow)) arrow[a, b] = 1
-    for (a in known) if ((a, a) in arrow) { printf "src/CMakeLists.txt: %s points back at itself\n", a; bad = 1 }
+    for (a in known) if ((a, a) in arrow) { printf "src/%s/CMakeLists.txt: %s points back at itself\n", wing[a], a; bad = 1 }
+    rank["engine"] = 1; rank["lab"] = 2; rank["app"] = 3
+    for (a in known) for (b in known) if (((a, b) in arrow) && rank[wing[a]] < rank[wing[b]]) {
+      printf "src/%s/CMakeLists.txt: %s points at %s of %s\n", wing[a], a, b, wing[b]; bad = 1
+    }
   }
   /^[ \t]*#[ \t]*include[ \t]*"/ {
     split($0, quote, "\""); target = quote[2]
@@ -31,9 +36,9 @@ awk '
       if (target !~ /^vitrine\//) { printf "%s:%d: a public header includes \"%s\"\n", FILENAME, FNR, target; bad = 1 }
       next
     }
-    folder = part[2]; slash = index(target, "/"); to = slash ? substr(target, 1, slash - 1) : ""
+    folder = part[3]; slash = index(target, "/"); to = slash ? substr(target, 1, slash - 1) : ""
     if (to in known && to != folder && !((folder, to) in arrow)) {
-      printf "%s:%d: src/%s may not include \"%s\" (src/CMakeLists.txt gives %s no arrow to %s)\n", FILENAME, FNR, folder, target, folder, to
+      printf "%s:%d: may not include \"%s\" (src/%s/CMakeLists.txt gives %s no arrow to %s)\n", FILENAME, FNR, target, wing[folder], folder, to
       bad = 1
     }
     ++seen
@@ -44,12 +49,12 @@ awk '
     if (!bad) printf "folder arrows: %d includes checked\n", seen
     exit bad
   }
-' src/CMakeLists.txt "${files[@]}"
+' src/{engine,lab,app}/CMakeLists.txt "${files[@]}"
 
-# Inside src/picture: data includes neither the drawings nor the page, and those two not each other.
+# Inside src/app/picture: data includes neither the drawings nor the page, and those two not each other.
 inside() {
-  if grep -rnE "#include \"picture/($2)/" "src/picture/$1"; then
-    echo "src/picture/$1 may not include these"
+  if grep -rnE "#include \"picture/($2)/" "src/app/picture/$1"; then
+    echo "src/app/picture/$1 may not include these"
     exit 1
   fi
 }

@@ -3,7 +3,7 @@
 
 usage: check_hub_cache.py [--program build/release/vitrine]
 
-Needs huggingface_hub and openssl, and no network: tests/hub/hub_server.py plays the hub. Exits with 1 if something differs, and with 77
+Needs huggingface_hub and openssl, and no network: tests/app/hub/hub_server.py plays the hub. Exits with 1 if something differs, and with 77
 where huggingface_hub is missing.
 """
 import argparse, json, os, pathlib, random, shutil, subprocess, sys, tempfile
@@ -49,7 +49,7 @@ def main():
         sys.exit(77)
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix="vitrine-hub-"))
-    server = subprocess.Popen([sys.executable, SOURCE / "tests/hub/hub_server.py", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen([sys.executable, SOURCE / "tests/app/hub/hub_server.py", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         port = server.stdout.readline().split()[0]
         fill(folder)

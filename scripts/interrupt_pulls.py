@@ -3,7 +3,7 @@
 
 usage: interrupt_pulls.py [--program build/release/vitrine] [--kills 50] [--seed 1] [--megabytes 24]
 
-tests/hub/hub_server.py plays the hub, slowly. `vitrine pull` is killed (SIGKILL) at a random moment, or some of its connections are
+tests/app/hub/hub_server.py plays the hub, slowly. `vitrine pull` is killed (SIGKILL) at a random moment, or some of its connections are
 closed in the middle of an answer, or both; then the same command goes on, until the model is there. After every kill nothing but whole
 contents with the right hash may have a final name. In the end the files must be those of the hub, and
 nothing is left beside them. Exits with 1 if anything of this fails.
@@ -54,7 +54,7 @@ def main():
     o = parser.parse_args()
     chance = random.Random(o.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="vitrine-pulls-"))
-    server = subprocess.Popen([sys.executable, SOURCE / "tests/hub/hub_server.py", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen([sys.executable, SOURCE / "tests/app/hub/hub_server.py", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         port = server.stdout.readline().split()[0]
         files = fill(folder, o.megabytes, o.seed)

@@ -1,6 +1,6 @@
-"""Write src/base/blocks/codebooks.h: the vectors that the block types IQ1_*, IQ2_* and IQ3_* choose from.
+"""Write src/engine/base/blocks/codebooks.h: the vectors that the block types IQ1_*, IQ2_* and IQ3_* choose from.
 
-usage: make_codebooks.py > src/base/blocks/codebooks.h      needs the package gguf (PyPI); CI does not run it
+usage: make_codebooks.py > src/engine/base/blocks/codebooks.h      needs the package gguf (PyPI); CI does not run it
 """
 import numpy as np
 from gguf import quants

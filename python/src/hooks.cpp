@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/engine.h"
 #include "ops/every_sequence.h"
 #include "ops/recorder.h"
 #include "ops/step.h"
 #include "ops/tape.h"
+#include "runtime/engine.h"
 
 namespace vitrine::python {
 namespace {

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "engine/engine.h"
 #include "grammar/grammar.h"
+#include "runtime/engine.h"
 
 namespace vitrine::python {
 

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/engine.h"
+#include "runtime/engine.h"
 #include "serve/routes.h"
 
 namespace {

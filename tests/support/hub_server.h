@@ -1,5 +1,5 @@
 #pragma once
-// A hub of our own (tests/hub/hub_server.py): a folder of repositories behind TLS, and a plan of what goes wrong.
+// A hub of our own (tests/app/hub/hub_server.py): a folder of repositories behind TLS, and a plan of what goes wrong.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
@@ -25,7 +25,7 @@ class HubServer {
   HubServer() {
     int in[2], out[2];
     if (::pipe(in) != 0 || ::pipe(out) != 0) throw RunError("no pipe");
-    const std::string script = std::string(VITRINE_SOURCE) + "/tests/hub/hub_server.py";
+    const std::string script = std::string(VITRINE_SOURCE) + "/tests/app/hub/hub_server.py";
     std::vector<std::string> words = {"python3", script, folder_.path()};
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

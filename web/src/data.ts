@@ -1,5 +1,5 @@
 // The data of a page: what `vitrine explain` writes into it, and what `vitrine picture NAME --json` prints. This file is the
-// contract between src/picture (which computes and writes it) and the page (which shows it): every name, unit, axis and order.
+// contract between src/app/picture (which computes and writes it) and the page (which shows it): every name, unit, axis and order.
 //
 // How the page gets it. The HTML holds, in this order:
 //   <style>page.css</style>  <div id="vitrine">…</div>
@@ -125,7 +125,7 @@ export interface Step {
   pictures: PictureName[];
 }
 export interface SourceExcerpt {
-  /** In the source tree: "src/model/gemma2.cpp". */
+  /** In the source tree: "src/engine/model/gemma2.cpp". */
   file: string;
   /** Of the first line, from 1. */
   line: number;

@@ -215,7 +215,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     steps: Object.entries(about).map(([step, [title, formula, names]]) => ({
       id: step, title, formula, question: `Why ${step}?`,
       text: [`A paragraph of made-up text for the step ${step}. It is long enough to fill a few lines of the column, so that the tests see how text and pictures stand together on a small and on a large screen.`, "And why: a second paragraph with `code` in it."],
-      source: [{ file: "src/model/gemma2.cpp", line: 120, code: "const Tensor x = rms_norm(ctx, \"ln1\", resid_pre, w.ln1, c.norm);  // [T, D]\nif (a < b && c > d) return;" }],
+      source: [{ file: "src/engine/model/gemma2.cpp", line: 120, code: "const Tensor x = rms_norm(ctx, \"ln1\", resid_pre, w.ln1, c.norm);  // [T, D]\nif (a < b && c > d) return;" }],
       shapes: [{ name: "x", hook: "blocks.*.hook_resid_pre", shape: [n, 256], axes: ["token", "component"] }],
       pictures: /** @type {any} */ (names),
     })),

@@ -47,7 +47,7 @@ class Thread {
   }
 }
 
-/** The engine in the page's own elements (see src/picture/page); null on a page without them. */
+/** The engine in the page's own elements (see src/app/picture/page); null on a page without them. */
 export function engineOfPage(): Engine | null {
   const text = (id: string) => document.getElementById(id)?.textContent ?? "";
   if (text("vitrine-engine") === "" || text("vitrine-weights") === "") return null;

@@ -1,4 +1,4 @@
-// The data of a merge's report: what src/picture/data/merge_report.cpp writes into the page of `vitrine merge --report`. The
+// The data of a merge's report: what src/app/picture/data/merge_report.cpp writes into the page of `vitrine merge --report`. The
 // conventions are those of ../data.ts: numbers have 7 significant digits, null is what is not known or has no meaning.
 
 /** The whole document. */

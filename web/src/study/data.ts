@@ -1,4 +1,4 @@
-// The data of pages for research: what src/picture/data/study.cpp writes into the pages of `vitrine circuits`, `intervene`,
+// The data of pages for research: what src/app/picture/data/study.cpp writes into the pages of `vitrine circuits`, `intervene`,
 // `compare` (--page) and `eval perplexity` (--out). Numbers have 7 significant digits; null is what is not known.
 
 /** The whole document. */

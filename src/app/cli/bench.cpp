@@ -1,0 +1,175 @@
+// vitrine bench: this machine's limits, then the model's speed and its share of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+#include "cli/commands.h"
+#include "cli/generate_options.h"
+#include "cli/limits.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "kernels/table.h"
+#include "runtime/row_math.h"
+
+namespace vitrine::cli {
+namespace {
+
+struct BenchArguments {
+  ModelOptions model;
+  int64_t prompt = 0, decode = 32, repeat = 3, sequences = 1, depth = 0;
+};
+
+/// Tokens per second of each of `repeat` runs.
+struct Speed {
+  std::vector<double> runs;
+  double median = 0, slowest = 0, fastest = 0;
+  explicit Speed(std::vector<double> all) : runs(std::move(all)) {
+    std::vector<double> sorted = runs;
+    std::sort(sorted.begin(), sorted.end());
+    median = sorted[sorted.size() / 2], slowest = sorted.front(), fastest = sorted.back();
+  }
+};
+
+int32_t likeliest(const Tensor& z, int64_t row) {
+  return static_cast<int32_t>(argmax({z.row<float>(row), static_cast<size_t>(z.row_size())}));
+}
+
+/// Prompts one after the other, then all sequences together, a token each in every step.
+class Sequences {
+ public:
+  /// They begin with what `beginning` holds.
+  Sequences(Engine& engine, int64_t count, const CacheSequence& beginning)
+      : engine_(engine), sequences_(static_cast<size_t>(count), beginning), tokens_(sequences_.size()), rows_(sequences_.size()) {
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = static_cast<int64_t>(i);
+  }
+
+  void prefill(std::span<const int32_t> prompt) {
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const auto frame = engine_.context().frame();
+      tokens_[i] = likeliest(engine_.prefill(prompt, sequences_[i]), 0);
+    }
+  }
+
+  void decode() {
+    Step step;
+    for (size_t i = 0; i < tokens_.size(); ++i) step.add(std::span(&tokens_[i], 1), &sequences_[i]);
+    const auto frame = engine_.context().frame();
+    const Tensor z = engine_.run(step, rows_);
+    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = likeliest(z, rows_[i]);
+    step.commit();
+  }
+
+ private:
+  Engine& engine_;
+  std::vector<CacheSequence> sequences_;
+  std::vector<int32_t> tokens_;
+  std::vector<int64_t> rows_;  // of the step's logits: all
+};
+
+/// Numbers in the layers' matrices, each of which costs a multiply-add per token of a prompt; embedding and head are left
+/// out, as the head runs for the last token only.
+double layer_numbers(Engine& engine) {
+  const ModelShape& s = engine.shape();
+  const int64_t tables = s.vocab_size * s.d_model * (s.tied ? 1 : 2);
+  return static_cast<double>(parameter_count(*engine.opened().model) - tables);
+}
+
+void run_bench(const BenchArguments& o) {
+  const Stopwatch opening;
+  Engine engine = open_engine(o.model);
+  const double open_ms = opening.ms();
+  const ModelShape& shape = engine.shape();
+  const int64_t context = shape.context_length > 0 ? shape.context_length : INT64_MAX;
+  const int64_t prompt = o.prompt > 0 ? o.prompt : std::min<int64_t>(512, context - o.decode - o.depth);
+  if (prompt < 1 || prompt > context - o.decode - o.depth)
+    throw UsageError(fmt::format("--depth, --prompt and --decode: {} + {} + {} tokens do not fit the model's context of {}.",
+                                 o.depth, std::max<int64_t>(prompt, 1), o.decode, context));
+  std::vector<int32_t> ids(static_cast<size_t>(std::max(prompt, o.depth)));  // any ids take the same time
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(shape.vocab_size));
+
+  Context& ctx = engine.context();
+  const std::unique_ptr<KvCache> cache = engine.make_cache(o.depth + prompt + o.decode);
+  CacheSequence beginning = cache->sequence();
+  if (o.depth > 0) {
+    const auto frame = ctx.frame();
+    engine.prefill(std::span(ids).first(static_cast<size_t>(o.depth)), beginning);
+  }
+  ids.resize(static_cast<size_t>(prompt));
+  std::vector<double> prefill_runs, decode_runs;
+  for (int64_t run = -1; run < o.repeat; ++run) {  // run -1 brings pages and caches in
+    Sequences sequences(engine, o.sequences, beginning);
+    Stopwatch prefill;
+    sequences.prefill(ids);
+    const double prefill_ms = prefill.ms();
+    Stopwatch decode;
+    for (int64_t i = 0; i < o.decode; ++i) sequences.decode();
+    if (run < 0) continue;
+    prefill_runs.push_back(static_cast<double>(prompt * o.sequences) * 1000 / prefill_ms);
+    decode_runs.push_back(static_cast<double>(o.decode * o.sequences) * 1000 / decode.ms());
+  }
+  const Speed prefill(prefill_runs), decode(decode_runs);
+
+  const double weights = static_cast<double>(engine.opened().checkpoint.bytes());
+  const double bandwidth = read_bytes_per_s(ctx.pool(), engine.opened().checkpoint);
+  const double peak = f32_operations_per_s(ctx.pool());
+  const double operations = 2 * layer_numbers(engine);
+  const double prefill_share = prefill.median * operations / peak,
+               step_bytes = weights + static_cast<double>(o.sequences) * static_cast<double>(cache->bytes_for(o.depth + prompt)),
+               decode_share = decode.median / static_cast<double>(o.sequences) * step_bytes / bandwidth;
+
+  if (o.model.json) {
+    const auto row = [&](const std::string& work, const Speed& speed, double bytes, double share, const char* limit) {
+      return OrderedJson{{"work", work},
+                         {"tokens_per_s", speed.median},
+                         {"slowest", speed.slowest},
+                         {"fastest", speed.fastest},
+                         {"runs", speed.runs},
+                         {"bytes", bytes},
+                         {"share", share},
+                         {"of", limit}};
+    };
+    print_json({{"model", engine.name()},
+                {"kernels", kernels().name},
+                {"threads", ctx.pool().threads()},
+                {"sequences", o.sequences},
+                {"depth", o.depth},
+                {"cache_types", {{"keys", o.model.cache_keys}, {"values", o.model.cache_values}}},
+                {"compute", o.model.compute},
+                {"open_ms", open_ms},
+                {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
+                {"rows",
+                 {row(fmt::format("prefill {}", prompt), prefill, weights, prefill_share, "f32_operations_per_s"),
+                  row(fmt::format("decode {}", o.decode), decode, step_bytes, decode_share, "read_bytes_per_s")}}});
+    return;
+  }
+  print("{}  {} with {} of weights, opened in {:.1f} ms\n", bold("model "), engine.name(), bytes_text(weights), open_ms);
+  print("{}  {} threads, kernels {}: reading {:.1f} GB/s over these weights, f32 multiply-adds {:.0f} GFLOP/s\n", bold("limits"),
+        ctx.pool().threads(), kernels().name, bandwidth / 1e9, peak / 1e9);
+  const auto line = [](const std::string& work, const Speed& speed, double share, const char* limit) {
+    print("{}  {:>10.1f} tokens/s  ({:.1f} to {:.1f})  {} of {}\n", pad_right(work, 12), speed.median, speed.slowest,
+          speed.fastest, percent(share), limit);
+  };
+  line(fmt::format("prefill {}", prompt), prefill, prefill_share, "the f32 limit");
+  line(fmt::format("decode {}", o.decode), decode, decode_share, "the reading limit");
+}
+
+}  // namespace
+
+Action define_bench(CLI::App& app) {
+  auto o = std::make_shared<BenchArguments>();
+  add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or what the context holds");
+  add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
+  add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
+  add_count(app, "--depth", o->depth, 0, int64_t{1} << 30, "Positions in the cache before both (default 0)");
+  add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");
+  add_model_options(app, o->model);
+  add_cache_types(app, o->model);
+  return [o] { run_bench(*o); };
+}
+
+}  // namespace vitrine::cli

@@ -1,0 +1,26 @@
+#pragma once
+// The flags that put a sparse autoencoder or transcoder into a run, and change its features there.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/context.h"
+#include "runtime/engine.h"
+#include "sae/autoencoder.h"
+
+namespace vitrine::cli {
+
+struct SaeFlags {
+  std::string directory, hook;
+  std::vector<std::string> edits;
+
+  /// Errors: UsageError for flags that need another one, and for beams, whose sequences are several.
+  void check(int64_t beams) const;
+  /// What listens to the run; null without --sae. Errors: as read_sae or read_cross_layer, check_fits, and the readers of edits.
+  std::unique_ptr<Listener> open(const Engine& engine) const;
+};
+
+void add_sae_flags(CLI::App& app, SaeFlags& flags);
+
+}  // namespace vitrine::cli

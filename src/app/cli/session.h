@@ -1,0 +1,75 @@
+#pragma once
+// What every command that runs a model has in common: its flags, the opened model, the threads.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "runtime/engine.h"
+#include "runtime/token_json.h"
+
+namespace vitrine::cli {
+
+struct ModelOptions {
+  std::string model;              // empty: the shipped one
+  std::string adapter;            // a folder in PEFT's format; empty: none
+  std::vector<std::string> lora;  // --lora (cli/lora_option.h)
+  int64_t threads = 0;
+  std::string compute = "auto";
+  std::string cache_keys = "f32", cache_values = "f32";
+  bool exact = false;
+  bool json = false;
+};
+
+/// --model alone, for commands that do not run the model.
+void add_model_name(CLI::App& app, std::string& model);
+/// --threads, --compute, --exact, --json, for commands that name models otherwise.
+void add_run_options(CLI::App& app, ModelOptions& options);
+/// --model, --adapter and these.
+void add_model_options(CLI::App& app, ModelOptions& options);
+/// --cache-type-k and --cache-type-v, for commands that run sequences through a cache.
+void add_cache_types(CLI::App& app, ModelOptions& options);
+CacheTypes cache_types(const ModelOptions& options);
+void add_json(CLI::App& app, bool& json);
+
+/// The model that ships with vitrine: beside the program in a build folder, under share/vitrine where it is installed.
+/// Errors: FileError that says where it was looked for.
+std::string shipped_model();
+/// `model`, or the shipped model if it is empty.
+std::string model_or_shipped(const std::string& model);
+
+/// A prompt as it was given: text, ids, or several of either.
+struct PromptOptions {
+  std::string text, tokens, jsonl;
+  bool has_text = false, has_tokens = false, has_jsonl = false, no_special = false;
+  bool batches = false;  // --jsonl is among the flags
+};
+/// TEXT and --tokens; --jsonl too with `batches`. Also --no-special.
+void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches);
+
+struct Prompt {
+  std::string text;          // as given
+  std::vector<int32_t> ids;  // what goes into the model
+  bool from_text = false;    // given as text, not as ids
+};
+
+/// The engine for the options' model, with its adapters.
+Engine open_engine(const ModelOptions& options);
+
+/// Errors: UsageError for an output that is one of the inputs: writing it would destroy it.
+void check_output(const std::string& out, std::span<const std::filesystem::path> inputs);
+/// The same for the files which `engine` runs from, and `inputs`.
+void check_output(const Engine& engine, const std::string& out, std::vector<std::filesystem::path> inputs = {});
+
+/// The prompts that the flags hold. Errors: UsageError for none and for more than one kind; InputError for text that is not
+/// UTF-8, ids outside the vocabulary, a prompt longer than the context, and (unless `empty_allowed`) one without a token.
+std::vector<Prompt> read_prompts(Engine& engine, const PromptOptions& options, bool empty_allowed = false);
+
+/// The pieces of `ids` as the vocabulary spells them; null for a prompt given as ids.
+OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids);
+/// One piece for a person to read; the id itself without a tokenizer, and for an id without a piece.
+std::string shown_piece(const Engine& engine, int32_t id);
+
+}  // namespace vitrine::cli

@@ -1,0 +1,71 @@
+#pragma once
+// What kind of model it is, in the words the pictures and texts need.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "picture/data/values.h"
+#include "runtime/engine.h"
+
+namespace vitrine {
+
+enum class NormPlace : uint8_t { before, after, both, written };  // written: of what a sub-layer writes, and not what it reads
+enum class Positions : uint8_t { rotary, learned, sinusoidal, none };
+
+/// A model's parameters by our names ("W_E", "blocks.0.ln1.w"), where they lie.
+struct NamedParameters {
+  std::map<std::string, const Weight*, std::less<>> matrices;
+  std::map<std::string, const Vector*, std::less<>> vectors;
+  const Weight* matrix(std::string_view name) const;  // null if the model has none of that name
+  const Vector* vector(std::string_view name) const;
+};
+NamedParameters parameters_of(Engine& engine);
+
+struct ModelFacts {
+  ModelShape shape;
+  NamedParameters parameters;
+  std::string family_title;             // "Gemma 2"
+  std::vector<int64_t> windows;         // of each layer; kNoWindow: global; of a convolution: its taps
+  std::vector<int64_t> position_bytes;  // of each layer: what the cache keeps of a position
+  std::vector<int64_t> conv_layers;     // those with a convolution, or a recurrence, in the place of attention
+  bool recurrent = false;               // it is a recurrence
+  int64_t attention_layer = 0;          // the first of the others
+  NormPlace norm_place = NormPlace::before;
+  Positions positions = Positions::rotary;
+  bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
+  bool rms = true, gated = false, final_norm = true;
+  bool head_norms = false;                   // on each head's query and key
+  bool joint_head_norms = false;             // they are one norm over the queries of all heads, one over the keys
+  double norm_offset = 0;                    // added to an RMSNorm's weight: 1 in Gemma's files
+  std::optional<RopeSpec> rope, other_rope;  // the first turning layer's; that of other layers, where it is another
+  std::vector<int64_t> still_layers;         // in which nothing turns although it does in others
+  std::optional<ExpertSpec> experts;         // of the first layer that has them
+  std::vector<int64_t> dense_layers;         // which have none although others do
+  bool sinks = false;                        // each head has a score that takes a share of its softmax
+  double attention_softcap = 0, final_softcap = 0, logit_scale = 1, residual_scale = 1;
+  int64_t parameter_count = 0;
+  std::vector<std::string> dtypes;  // of the matrices
+  Activation activation = Activation::none;
+
+  bool attends(int64_t layer) const;
+  /// "layers 0 and 2": those with a convolution.
+  std::string conv_layers_text() const;
+  bool norms_writes() const { return norm_place == NormPlace::both || norm_place == NormPlace::written; }
+  std::string heads_title() const;  // "MHA", "GQA", "MQA"
+  std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
+  /// Whether a bias is added to what a matrix of the layers ("attn.W_Q") gives.
+  bool has_bias(std::string_view matrix) const;
+};
+
+ModelFacts facts_of(Engine& engine);
+
+/// "relu", "gelu_tanh", "gelu_exact", "silu".
+std::string activation_name(Activation f);
+/// f(x) in double.
+double activation_value(Activation f, double x);
+
+/// data.ts' Model. name, adapter: as they were given.
+PictureJson to_json(const ModelFacts& facts, const std::string& name, const std::string& adapter);
+
+}  // namespace vitrine

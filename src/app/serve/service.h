@@ -1,0 +1,100 @@
+#pragma once
+// What the routes share: the running model, its scheduler, its chat template, and the thread that forms answers.
+#include <atomic>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generate/chat.h"
+#include "grammar/grammar.h"
+#include "runtime/engine.h"
+#include "schedule/scheduler.h"
+#include "serve/adapter_list.h"
+#include "serve/api_error.h"
+#include "serve/task_thread.h"
+
+namespace vitrine::serve {
+
+struct ServiceOptions {
+  std::string name;                          // what the model is called in answers; empty: the last part of Engine::name()
+  std::vector<std::string> aliases;          // other names that requests may use
+  bool any_model = false;                    // requests may name any model, and are answered under that name
+  bool strict_fields = false;                // unknown fields are refused instead of named in the answer
+  std::optional<std::string> chat_template;  // in the place of the model's own
+  std::string command_options;               // of command lines that run the model in the same way: "--compute f32"
+  // Requests that look inside the model and are under way at once; another one is answered with 429. They wait on request
+  // threads, of which streams need some, too.
+  int most_inside = 4;
+  // Likeliest tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send them
+  // at once.
+  size_t most_likeliest = size_t{1} << 21;
+  int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
+  std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs
+  AdapterLimits adapter_limits = {};
+  bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
+};
+
+class Service {
+ public:
+  /// Starts a scheduler, to which the engine belongs until the service ends. Ending cancels what runs; its answers are still
+  /// told, so exchanges may outlive neither the server nor the service. Errors: as Scheduler and AdapterList; InputError for
+  /// options.chat_template.
+  Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOptions options = {});
+
+  const Engine& engine() const { return engine_; }
+  Scheduler& scheduler() { return *scheduler_; }
+  /// For who may still want to cancel a stream while the service ends.
+  const std::shared_ptr<Scheduler>& shared_scheduler() const { return scheduler_; }
+  const SchedulerOptions& scheduling() const { return scheduling_; }
+  const ServiceOptions& options() const { return options_; }
+
+  const std::string& name() const { return name_; }
+  /// The name an answer bears: the model's, or that of an adapter, which read_adapters() then takes. Errors: ApiError 404 for a
+  /// model that is not here.
+  std::string model_named(const std::optional<std::string>& wanted) const;
+  AdapterList& adapters() { return *adapters_; }
+  const AdapterList& adapters() const { return *adapters_; }
+  std::time_t started() const { return started_; }
+  /// Of program and weights, for system_fingerprint.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  /// Null: the model has no chat template.
+  const ChatFormat* chat() const { return chat_ ? &*chat_ : nullptr; }
+  bool chat_reads_tools() const { return chat_reads_tools_; }
+  /// Made for this model's vocabulary at the first call. Errors: as GrammarCompiler.
+  const GrammarCompiler& grammars() const;
+  /// Ends of text.
+  const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+
+  /// Runs things in order on the thread that forms answers, apart from the scheduler's.
+  TaskThread& answers() { return answers_; }
+  /// Requests that look inside the model and are under way (serve/inside.h).
+  std::atomic<int>& inside() { return inside_; }
+  /// Held by who takes a step of training, which needs memory for a copy of the weights.
+  std::mutex& training() { return training_; }
+
+ private:
+  Engine& engine_;
+  SchedulerOptions scheduling_;
+  ServiceOptions options_;
+  std::string name_, fingerprint_;
+  std::time_t started_;
+  std::optional<ChatFormat> chat_;
+  bool chat_reads_tools_ = false;
+  std::unique_ptr<AdapterList> adapters_;
+  mutable std::once_flag grammars_once_;
+  mutable std::unique_ptr<const GrammarCompiler> grammars_;
+  std::vector<int32_t> end_tokens_;
+  std::atomic<int> inside_{0};
+  std::mutex training_;
+  TaskThread answers_;  // ends behind the scheduler, whose last words it tells
+  std::shared_ptr<Scheduler> scheduler_;
+};
+
+/// "chatcmpl-" and 24 random letters and digits.
+std::string random_id(const std::string& prefix);
+
+}  // namespace vitrine::serve

@@ -1,0 +1,145 @@
+// Qwen 3 with a mixture of experts. Grouped-query attention with RoPE and an RMSNorm on each head's query and key, RMSNorm before
+// each sub-layer, experts with SwiGLU; layers that the configuration names have one MLP for all rows instead.
+// Qwen Team, arXiv:2505.09388, section 2.
+// T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, E experts, F d_ff (of
+// layers without experts), V vocab_size.
+#include "model/decoder.h"
+#include "model/expert_tensors.h"
+#include "model/registry.h"
+#include "model/rope_config.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/rope.h"
+
+namespace vitrine {
+namespace {
+
+struct Qwen3MoeConfig : DecoderConfig {
+  ExpertSpec experts = {};
+  std::vector<bool> dense = {};  // layers without experts
+};
+
+struct Qwen3MoeBlock {
+  RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};          // [D]
+  NormedAttention attn;                                          // W_Q, W_K, W_V, W_O; q_norm, k_norm
+  RmsNorm ln2{{"ln2", "post_attention_layernorm", "ffn_norm"}};  // [D]
+  GatedMlp mlp;                                                  // of a layer without experts: W_gate, W_in, W_out
+  ExpertMlp experts;                                             // of one with E experts
+};
+
+class Qwen3Moe final : public RopeDecoder {
+ public:
+  Qwen3Moe(const Qwen3MoeConfig& c, bool stacked);
+  std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
+  Json config(ConfigFormat format) const override;
+
+ private:
+  Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
+
+  const Qwen3MoeConfig c;
+  std::vector<Qwen3MoeBlock> blocks;
+};
+
+Tensor Qwen3Moe::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+  const Qwen3MoeBlock& w = blocks[static_cast<size_t>(layer)];
+  const auto scope = ctx.scope("blocks", layer);      // every name below becomes blocks.<layer>.<name>
+  auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
+  resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
+
+  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  q = w.attn.q_norm(ctx, q);               // [T, N, H] #attention
+  k = w.attn.k_norm(ctx, k);               // [T, G, H] #attention
+  q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // #rope
+  k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                           // #rope
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
+  const Tensor attn_out = ctx.hook("hook_attn_out", w.attn.out(ctx, z));                 // [T, D] #attention
+  const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));    // [T, D] #residual
+
+  const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
+  // The softmax of y W_routerᵀ weighs the experts; the best few give Σ weight · (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ. #mlp
+  const Tensor update = c.dense[static_cast<size_t>(layer)] ? w.mlp(ctx, y) : w.experts(ctx, y);  // [T, D] #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", update);                                        // [T, D] #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                   // [T, D] #residual
+}
+
+Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config, bool stacked)
+    : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  PartList list = begin_tensors();
+  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
+    Qwen3MoeBlock& w = blocks[static_cast<size_t>(layer)];
+    list.add_layer(w.ln1, w.attn, w.ln2);
+    c.dense[static_cast<size_t>(layer)] ? list.add(w.mlp) : add_experts(list, w.experts, c.experts, stacked);
+  }
+  end_tensors(list);
+}
+
+// Layer `layer` of these: experts in every decoder_sparse_step-th layer but those that mlp_only_layers lists.
+std::vector<bool> read_dense_layers(const ModelConfig& config, int64_t n_layers) {
+  std::vector<bool> dense(static_cast<size_t>(n_layers), false);
+  if (config.gguf) return dense;  // has no key for them
+  const int64_t step = config.keys.positive("decoder_sparse_step", {}, 1);
+  for (int64_t layer = 0; layer < n_layers; ++layer) dense[static_cast<size_t>(layer)] = (layer + 1) % step != 0;
+  for (const int64_t layer : config.keys.counts("mlp_only_layers"))
+    if (layer < n_layers) dense[static_cast<size_t>(layer)] = true;
+  return dense;
+}
+
+std::unique_ptr<Model> read_qwen3_moe(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  Qwen3MoeConfig c{read_decoder(config, "qwen3_moe", {.context_length = 32768, .n_kv_heads = 4})};
+  c.rope = read_rope(config, c, {});
+  c.activation = read_activation(keys, "hidden_act", {}, "silu");
+  c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
+  if (keys.flag("use_sliding_window", {}, false))
+    c.set_window_of_all(keys.mentions("sliding_window") ? keys.find_positive("sliding_window").value_or(kNoWindow) : 4096);
+  else
+    keys.ignore({"sliding_window", "attention.sliding_window"});
+  c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length",
+                           config.gguf ? std::nullopt : std::optional<int64_t>(768));
+  c.experts.activation = c.activation;
+  // llama.cpp divides by the sum whatever a file says.
+  c.experts.renormalise = keys.flag("norm_topk_prob", {"expert_weights_norm"}, config.gguf);
+  c.router_loss = read_router_loss(keys, 0.001);
+  c.dense = read_dense_layers(config, c.n_layers);
+  return std::make_unique<Qwen3Moe>(c, config.stacked_experts);
+}
+
+Json Qwen3Moe::config(ConfigFormat format) const {
+  Json keys = write_decoder(c, format);
+  Json dense = Json::array();
+  for (int64_t layer = 0; layer < c.n_layers; ++layer)
+    if (c.dense[static_cast<size_t>(layer)]) dense.push_back(layer);
+  if (format == ConfigFormat::gguf) {
+    write_gguf_experts(keys, c.experts);
+    if (!c.experts.renormalise) keys["expert_weights_norm"] = false;
+    return keys;
+  }
+  keys["hidden_act"] = activation_key(c.activation);
+  keys["attention_bias"] = c.qkv_bias;
+  keys["use_sliding_window"] = c.has_windows();
+  if (c.has_windows()) keys["sliding_window"] = c.window_of_all();
+  keys["num_experts"] = c.experts.count;
+  keys["num_experts_per_tok"] = c.experts.per_row;
+  keys["moe_intermediate_size"] = c.experts.d_ff;
+  keys["norm_topk_prob"] = c.experts.renormalise;
+  keys["mlp_only_layers"] = dense;
+  keys["decoder_sparse_step"] = 1;
+  keys["output_router_logits"] = c.router_loss > 0;
+  if (c.router_loss > 0) keys["router_aux_loss_coef"] = c.router_loss;
+  return keys;
+}
+
+}  // namespace
+
+Family qwen3_moe_family() {
+  return {.name = "qwen3_moe",
+          .gguf = "qwen3moe",
+          .architecture = "Qwen3MoeForCausalLM",
+          .title = "Qwen 3 MoE",
+          .paper = "arXiv:2505.09388",
+          .source = "src/engine/model/qwen3_moe.cpp",
+          .make = read_qwen3_moe};
+}
+
+}  // namespace vitrine

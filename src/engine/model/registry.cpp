@@ -1,0 +1,146 @@
+#include "model/registry.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/load.h"
+#include "model/packed_weights.h"
+
+// One line a family: src/engine/model/<name>.cpp, or the file of a family that it is a configuration of, defines <name>_family().
+#define VITRINE_FAMILIES(FAMILY) \
+  FAMILY(gpt2)                   \
+  FAMILY(gemma)                  \
+  FAMILY(gemma2)                 \
+  FAMILY(gemma3_text)            \
+  FAMILY(gemma4_text)            \
+  FAMILY(llama)                  \
+  FAMILY(mistral)                \
+  FAMILY(mixtral)                \
+  FAMILY(qwen2)                  \
+  FAMILY(qwen3)                  \
+  FAMILY(qwen3_moe)              \
+  FAMILY(qwen3_5_text)           \
+  FAMILY(gpt_oss)                \
+  FAMILY(olmo2)                  \
+  FAMILY(olmo3)                  \
+  FAMILY(smollm3)                \
+  FAMILY(granite)                \
+  FAMILY(granitemoehybrid)       \
+  FAMILY(phi3)                   \
+  FAMILY(lfm2)                   \
+  FAMILY(classic_decoder)
+
+namespace vitrine {
+
+#define VITRINE_DECLARE(name) Family name##_family();
+VITRINE_FAMILIES(VITRINE_DECLARE)
+#undef VITRINE_DECLARE
+
+namespace {
+
+const std::vector<Family>& families() {
+#define VITRINE_LIST(name) name##_family(),
+  static const std::vector<Family> kFamilies = {VITRINE_FAMILIES(VITRINE_LIST)};
+#undef VITRINE_LIST
+  return kFamilies;
+}
+
+}  // namespace
+
+std::string known_families() {
+  std::string list;
+  for (const Family& family : families()) list += (list.empty() ? "" : ", ") + std::string(family.name);
+  return list;
+}
+
+const Family& family_of(const Model& model) {
+  for (const Family& family : families())
+    if (model.shape().family == family.name) return family;
+  throw UsageError("no family is called " + model.shape().family);
+}
+
+std::string stated_family(const Json& config) {
+  const auto type = config.find("model_type");
+  return type != config.end() && type->is_string() ? type->get<std::string>() : "";
+}
+
+const Family* family_of(const Json& config) {
+  const std::string name = stated_family(config);
+  for (const Family& family : families())
+    if (name == family.name) return &family;
+  return nullptr;
+}
+
+bool knows_family(std::string_view name, bool gguf) {
+  for (const Family& family : families())
+    if (const char* own = gguf ? family.gguf : family.name; own != nullptr && name == own) return true;
+  return false;
+}
+
+namespace {
+
+bool has_key(const ConfigReader& keys, const Family& family) { return keys.find_count(family.gguf_key).value_or(0) > 0; }
+
+// Whether the file is of a family that shares its architecture's name with this one.
+bool has_key_of_another(const ConfigReader& keys, const Family& family) {
+  return std::any_of(families().begin(), families().end(), [&](const Family& other) {
+    return other.gguf_key != nullptr && std::string_view(other.gguf) == family.gguf && has_key(keys, other);
+  });
+}
+
+}  // namespace
+
+const Family& find_family(const ConfigReader& keys, bool gguf) {
+  if (!gguf) packing_method(keys);  // refuses what is not read
+  const std::string type = keys.string("model_type");
+  const std::vector<std::string> architectures = keys.strings("architectures");
+  for (const Family& family : families()) {
+    if (gguf ? family.gguf == nullptr || type != family.gguf : type != family.name) continue;
+    if (gguf && (family.gguf_key == nullptr ? has_key_of_another(keys, family) : !has_key(keys, family))) continue;
+    if (!gguf && architectures.size() == 1 && family.architecture != nullptr && architectures[0] != family.architecture &&
+        !architectures[0].ends_with("Model"))
+      keys.fail("architectures", "is not the language model of the family " + type + "; expected " + family.architecture);
+    return family;
+  }
+  keys.fail("model_type", "is a family vitrine does not know; expected one of " + known_families());
+}
+
+std::vector<std::string_view> definition_files(const Family& family) {
+  return {family.source, "src/engine/model/decoder.cpp", "src/engine/model/parts.cpp"};
+}
+
+Json without_dropout(Json config) {
+  if (!config.is_object()) return config;
+  for (const Family& family : families())
+    for (const char* key : {family.dropout.embedding, family.dropout.attention, family.dropout.residual})
+      if (key != nullptr) config.erase(key);
+  return config;
+}
+
+void ignore_common_keys(const ConfigReader& keys) {
+  keys.ignore({"model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache", "bos_token_id",
+               "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id", "initializer_range",
+               "_name_or_path", "auto_map", "pretraining_tp", "cache_implementation", "output_attentions", "output_hidden_states",
+               "return_dict", "problem_type", "id2label", "label2id", "task_specific_params", "quantization_config_note",
+               "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "torchscript", "tokenizer_class",
+               "hidden_act", "model_max_length", "n_ctx", "attention_dropout", "use_sliding_window", "max_window_layers",
+               "gradient_checkpointing", "chunk_size_feed_forward", "is_llama_config", "transformers.js_config", "n_special",
+               "predict_special_tokens", "output_past", "_num_labels", "num_labels", "max_sequence_length", "is_decoder",
+               "finetuning_task", "use_bfloat16", "_commit_hash", "unsloth_fixed", "unsloth_version",
+               // How older versions of transformers said how to generate.
+               "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_return_sequences", "temperature",
+               "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"});
+  // GPT-2's: f32 scores, which ours always are, and a head for classification.
+  keys.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+               "summary_use_proj"});
+  keys.find_object("pruned_heads");  // usually empty; refuse_unread names what is in it
+  refuse_flags(keys, {"is_encoder_decoder"});
+}
+
+void ignore_gguf_keys(const ConfigReader& keys) {
+  keys.ignore({"model_type", "vocab_size", "attention.value_length", "attention.key_length",
+               "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings",
+               "attention_bias", "mlp_bias", "attention_k_eq_v"});
+}
+
+}  // namespace vitrine

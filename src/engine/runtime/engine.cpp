@@ -1,0 +1,285 @@
+#include "runtime/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "base/mapped_file.h"
+#include "io/config_reader.h"
+#include "model/config_file.h"
+#include "ops/every_sequence.h"
+#include "ops/listener_chain.h"
+#include "ops/recorder.h"
+#include "runtime/model_tokenizer.h"
+
+namespace vitrine {
+
+Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value) {
+  int64_t found = -1;
+  if (hook.ends_with("hook_attn_scores")) {  // masked scores are -inf by definition
+    const std::span<const float> scores(value.data<float>(), static_cast<size_t>(value.count()));
+    const auto nan = std::find_if(scores.begin(), scores.end(), [](float x) { return std::isnan(x); });
+    if (nan != scores.end()) found = (nan - scores.begin()) / value.dim(value.shape().rank() - 1);
+  } else {
+    const int64_t width = value.dim(value.shape().rank() - 1);
+    found = first_not_finite(heads_first(hook) ? value.view({value.count() / width, width}) : value);
+  }
+  if (found < 0) return {};
+  name = hook;
+  row = found;
+  if (!heads_first(hook)) return {};
+  const int rank = value.shape().rank();  // [head, query, key], or with the sequences of shown_row() in front
+  const int64_t queries = value.dim(rank - 2);
+  row = found % queries + (rank == 4 ? found / (queries * value.dim(1)) * queries : 0);
+  return {};
+}
+
+Engine::Engine(std::string_view model, const EngineOptions& options) : Engine(open_model(model), options) {}
+
+Engine::Engine(OpenedModel opened, const EngineOptions& options)
+    : opened_(std::move(opened)),
+      shape_(opened_.model->shape()),
+      pool_(options.threads),
+      ctx_(pool_),
+      cache_types_(options.cache) {
+  ctx_.numerics = options.numerics;
+  adapt(options.adapters);
+  if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
+    tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
+  } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {
+    tokenizer_ = load_tokenizer(opened_.files.directory);
+  } else {
+    no_tokenizer_ = opened_.files.name + " has no tokenizer" +
+                    (opened_.gguf != nullptr ? " in its metadata, and text needs one: take a file that has it"
+                                             : ", and text needs one: put tokenizer.json, tokenizer.model or vocab.json + "
+                                               "merges.txt beside its weights");
+  }
+}
+
+void Engine::adapt(ScaledAdapters adapters) {
+  adapters_ = std::move(adapters);
+  adapted_rows_.clear();
+  add_row_adapters(adapters_, 0, RowAdapter::kAllRows, adapted_rows_);
+  ctx_.row_adapters = adapted_rows_;
+}
+
+const Tokenizer& Engine::tokenizer() const {
+  if (tokenizer_ == nullptr) throw InputError(no_tokenizer_);
+  return *tokenizer_;
+}
+
+std::optional<std::string> Engine::piece(int32_t id) const {
+  if (tokenizer_ == nullptr || id < 0 || id >= tokenizer_->vocab_size()) return {};
+  return tokenizer_->piece(id);
+}
+
+StreamDecoder Engine::decoder_behind(std::span<const int32_t> prompt) const {
+  StreamDecoder decoder(tokenizer());
+  for (const int32_t id : prompt)
+    if (id < tokenizer().vocab_size()) decoder.push(id);
+  return decoder;
+}
+
+std::string Engine::text_behind(std::span<const int32_t> prompt, std::span<const int32_t> ids) const {
+  StreamDecoder decoder = decoder_behind(prompt);
+  std::string text;
+  for (const int32_t id : ids)
+    if (id < tokenizer().vocab_size()) text += decoder.push(id);
+  return text + decoder.flush();
+}
+
+std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special, Special special) const {
+  std::vector<int32_t> ids = tokenizer().encode(text, add_special, special);
+  if (ids.empty())
+    throw InputError(
+        text.empty() ? "the prompt is empty and no BOS goes in front of it, so there is nothing to predict from; give some text"
+                     : "the vocabulary has no token for any character of the prompt, so there is nothing to predict from; "
+                       "give other text");
+  return ids;
+}
+
+void Engine::check_ids(std::span<const int32_t> ids) const {
+  if (ids.empty()) throw InputError("there are no tokens to run; give at least one");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= shape_.vocab_size)
+      throw InputError("token " + std::to_string(ids[i]) + " at place " + std::to_string(i) + " is outside the vocabulary of " +
+                       opened_.files.name + " (0 to " + std::to_string(shape_.vocab_size - 1) + ")");
+  const auto n = static_cast<int64_t>(ids.size());
+  if (shape_.context_length > 0 && n > shape_.context_length)
+    throw InputError("the prompt has " + std::to_string(n) + " tokens; the context of " + opened_.files.name + " holds " +
+                     std::to_string(shape_.context_length) + ". Shorten it; nothing is cut silently");
+}
+
+std::vector<int32_t> Engine::end_tokens() const {
+  std::vector<int64_t> ids;
+  if (opened_.gguf != nullptr) {
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})
+      if (opened_.gguf->has(key)) ids.push_back(opened_.gguf->integer(key));
+  } else {
+    if (!opened_.files.generation_config.is_null())
+      ids = ConfigReader(opened_.files.generation_config, opened_.files.generation_config_path).counts("eos_token_id");
+    if (ids.empty()) ids = config_token_ids(opened_.files, "eos_token_id");
+  }
+  if (ids.empty() && tokenizer_ != nullptr && tokenizer_->eos()) ids.push_back(*tokenizer_->eos());
+  std::vector<int32_t> result;
+  for (const int64_t id : ids)
+    if (id >= 0 && id < shape_.vocab_size) result.push_back(static_cast<int32_t>(id));
+  return result;
+}
+
+std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const {
+  int64_t context = positions > 0 ? positions : shape_.context_length;
+  if (shape_.context_length > 0) context = std::min(context, shape_.context_length);
+  return std::make_unique<KvCache>(opened_.model->cache_layers(cache_types_), context, std::min(context, kPrefillChunk));
+}
+
+Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {
+  const Tensor x = opened_.model->residual(ctx_, step), z = logits(ctx_, x, opened_.model->head(), rows);
+  if (first_not_finite(x) >= 0 || first_not_finite(z) >= 0) report_not_finite(step, rows);
+  return z;
+}
+
+void Engine::report_not_finite(const Step& step, std::span<const int64_t> rows) {
+  // The step was not committed, so it can run again with somebody watching, behind who listens now.
+  Listener* const before = ctx_.listener();
+  const int heard = ctx_.listening_sequence();
+  const bool together = before != nullptr && heard == kEverySequence;  // they must be heard as they were, or nothing repeats
+  const auto all = step.sequences();
+  for (size_t s = 0; s < (together ? 1 : all.size()); ++s) {
+    FirstNotFinite watch;
+    ListenerChain chain({together || static_cast<int>(s) == heard ? before : nullptr, &watch});
+    ctx_.listen(&chain, together ? kEverySequence : static_cast<int>(s));
+    logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
+    ctx_.listen(before, heard);
+    if (watch.row < 0) continue;
+    const ShownRow shown = together ? shown_row(all, watch.row, heads_first(watch.name)) : ShownRow{s, watch.row};
+    const int64_t row = all[shown.sequence].first_row + shown.row;
+    throw RunError(
+        "NaN or infinity appeared first in " + watch.name + " at position " +
+        std::to_string(step.positions()[static_cast<size_t>(row)]) +
+        (together && all.size() > 1 ? " of row " + std::to_string(shown.sequence) : "") + " (token " +
+        std::to_string(step.tokens()[static_cast<size_t>(row)]) +
+        "). Do the weights hold NaN, or does a hook put it there? `vitrine verify` or a trace of that hook shows more");
+  }
+  throw RunError("the logits hold NaN or infinity, although no intermediate does");
+}
+
+Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
+  const auto chunk = static_cast<size_t>(sequence.cache().largest_step());
+  const size_t before = (std::max<size_t>(ids.size(), 1) - 1) / chunk * chunk;  // the last step's logits outlive it
+  each_step(
+      ids.first(before), sequence,
+      [&](const Step& step, const Tensor& x, size_t) {
+        const int64_t last = step.rows() - 1;
+        if (first_not_finite(x) >= 0) report_not_finite(step, std::span(&last, 1));
+      },
+      ids.size());
+  Step step;
+  step.add(ids.subspan(before), &sequence);
+  const int64_t last = step.rows() - 1;
+  const Tensor z = run(step, std::span(&last, 1));
+  step.commit();
+  return z;
+}
+
+template <class F>
+void Engine::each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see) {
+  each_step(ids, sequence, [&](const Step& step, const Tensor& x, size_t begin) {
+    for (int64_t row = 0; row < step.rows(); row += kLogitRows) {
+      const auto rows_frame = ctx_.frame();
+      std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, step.rows() - row)));
+      std::iota(rows.begin(), rows.end(), row);
+      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
+      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
+      for (size_t i = 0; i < rows.size(); ++i)
+        see(begin + static_cast<size_t>(rows[i]),
+            std::span<const float>(z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())));
+    }
+  });
+}
+
+std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
+  check_ids(ids);
+  std::vector<Prediction> result;
+  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
+  CacheSequence sequence = cache->sequence();
+  if (!all_positions) {
+    const auto frame = ctx_.frame();
+    const Tensor z = prefill(ids, sequence);
+    result.push_back({static_cast<int64_t>(ids.size()) - 1,
+                      top_logprobs({z.data<float>(), static_cast<size_t>(z.count())}, static_cast<size_t>(top))});
+    return result;
+  }
+  each_logits(ids, sequence, [&](size_t place, std::span<const float> logits) {
+    result.push_back({static_cast<int64_t>(place), top_logprobs(logits, static_cast<size_t>(top))});
+  });
+  return result;
+}
+
+std::vector<Prediction> Engine::predict_batch(const std::vector<std::vector<int32_t>>& prompts, int64_t top) {
+  for (const auto& prompt : prompts) check_ids(prompt);
+  std::vector<Prediction> result;
+  for (size_t begin = 0; begin < prompts.size();) {
+    Step step;
+    std::vector<int64_t> last;
+    size_t end = begin;
+    if (static_cast<int64_t>(prompts[begin].size()) > kPrefillChunk) {  // too long to share a step
+      result.push_back(predict(prompts[begin++], top, false)[0]);
+      continue;
+    }
+    for (; end < prompts.size(); ++end) {
+      const auto n = static_cast<int64_t>(prompts[end].size());
+      if (step.rows() + n > kPrefillChunk) break;
+      step.add(prompts[end]);
+      last.push_back(step.rows() - 1);
+    }
+    const auto frame = ctx_.frame();
+    const Tensor z = run(step, last);
+    for (size_t i = 0; i < last.size(); ++i)
+      result.push_back(
+          {static_cast<int64_t>(prompts[begin + i].size()) - 1,
+           top_logprobs({z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())}, static_cast<size_t>(top))});
+    begin = end;
+  }
+  return result;
+}
+
+std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
+  if (ids.empty()) return {};
+  check_ids(ids.last(1));
+  const std::span<const int32_t> read = ids.first(ids.size() - 1);  // the last one is scored and needs no position
+  if (read.empty()) return {};
+  check_ids(read);
+  std::vector<float> result;
+  const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(read.size()));
+  CacheSequence sequence = cache->sequence();
+  each_logits(read, sequence, [&](size_t place, std::span<const float> logits) {
+    const double lse = log_sum_exp(logits);
+    result.push_back(static_cast<float>(static_cast<double>(logits[static_cast<size_t>(ids[place + 1])]) - lse));
+  });
+  return result;
+}
+
+std::optional<std::string> chat_template_of(const OpenedModel& opened) {
+  if (opened.gguf != nullptr) {
+    if (!opened.gguf->has("tokenizer.chat_template")) return {};
+    return std::string(opened.gguf->string("tokenizer.chat_template"));
+  }
+  const std::filesystem::path directory(opened.files.directory);
+  if (const auto file = directory / "chat_template.jinja"; std::filesystem::exists(file))
+    return read_file(file.string(), 1 << 20);
+  const auto file = directory / "tokenizer_config.json";
+  if (!std::filesystem::exists(file)) return {};
+  const Json config = read_json(file.string());
+  if (!config.is_object() || !config.contains("chat_template") || config["chat_template"].is_null()) return {};
+  const Json& found = config["chat_template"];
+  if (found.is_string()) return found.get<std::string>();
+  if (found.is_array())
+    for (const Json& one : found)
+      if (one.is_object() && one.value("name", "") == "default" && one.contains("template") && one["template"].is_string())
+        return one["template"].get<std::string>();
+  throw FileError(file.string(), "\"chat_template\" is neither a text nor a list with one named \"default\"");
+}
+
+}  // namespace vitrine

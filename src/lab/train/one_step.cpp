@@ -1,0 +1,144 @@
+#include "train/one_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "runtime/token_json.h"
+
+namespace vitrine {
+namespace {
+
+nlohmann::ordered_json top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const TokenLogprob& entry : top)
+    list.push_back({{"token", entry.token},
+                    {"piece", piece_json(engine, entry.token)},
+                    {"logprob", entry.logprob},
+                    {"prob", std::exp(static_cast<double>(entry.logprob))}});
+  return list;
+}
+
+std::vector<double> target_logprobs(Engine& engine, std::span<const int32_t> ids, size_t prompt) {
+  const std::vector<float> all = engine.token_logprobs(ids);  // of ids[1..]
+  return {all.begin() + static_cast<std::ptrdiff_t>(prompt - 1), all.end()};
+}
+
+double mean_loss(const std::vector<double>& logprobs) {
+  double sum = 0;
+  for (const double p : logprobs) sum -= p;
+  return sum / static_cast<double>(logprobs.size());
+}
+
+}  // namespace
+
+OneStepText one_step_text(const Engine& engine, const std::string& prompt, const std::string& target) {
+  const auto ids_of = [&](const std::string& text) {
+    std::vector<int32_t> ids = engine.prompt_ids(text);
+    if (engine.tokenizer().adds_eos() && ids.back() == engine.tokenizer().eos()) ids.pop_back();  // the text goes on
+    return ids;
+  };
+  OneStepText text;
+  text.prompt = ids_of(prompt);
+  const std::vector<int32_t> both = ids_of(prompt + target);
+  if (both.size() <= text.prompt.size() || !std::equal(text.prompt.begin(), text.prompt.end(), both.begin()))
+    throw UsageError("--target \"" + target +
+                     "\" melts into the last word of the text, so there is nothing for the model to expect after it. Begin it "
+                     "with a space.");
+  text.target.assign(both.begin() + static_cast<std::ptrdiff_t>(text.prompt.size()), both.end());
+  return text;
+}
+
+LearnerOptions one_step_options(int threads) {
+  LearnerOptions options;
+  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.threads = threads;
+  options.dropout = false;  // the gradient of the loss that is shown
+  return options;
+}
+
+size_t one_step_bytes(const Model& model) {
+  const OptimiserOptions optimiser = one_step_options(0).optimiser;
+  return static_cast<size_t>(Optimiser::bytes(optimiser, static_cast<double>(parameter_count(model)), 1));
+}
+
+nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
+                               const OneStep& s) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array(), target = nlohmann::ordered_json::array();
+  for (const OneStep::Part& part : s.parts)
+    parts.push_back({{"name", part.name}, {"gradient_norm", part.gradient}, {"update_ratio", part.update_ratio}});
+  for (size_t i = 0; i < text.target.size(); ++i)
+    target.push_back({{"token", text.target[i]},
+                      {"piece", piece_json(engine, text.target[i])},
+                      {"logprob_before", s.target_logprob_before[i]},
+                      {"logprob_after", s.target_logprob_after[i]}});
+  nlohmann::ordered_json document;
+  document["prompt"] = prompt;
+  document["tokens"] = text.prompt;
+  document["target"] = target;
+  document["rate"] = rate;
+  document["loss_before"] = s.loss_before;
+  document["loss_after"] = s.loss_after;
+  document["gradient_norm"] = s.gradient_norm;
+  document["layers"] = parts;
+  document["before"] = top_json(engine, s.before);
+  document["after"] = top_json(engine, s.after);
+  return document;
+}
+
+std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepReport& report) {
+  struct Squares {
+    double change = 0, weight = 0;
+  };
+  std::vector<OneStep::Part> parts;
+  std::vector<Squares> squares;
+  const auto& list = parameters.list();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string name = list[i].layer >= 0 ? "blocks." + std::to_string(list[i].layer) : list[i].ours;
+    if (parts.empty() || parts.back().name != name) {  // a block's parameters are neighbours
+      parts.push_back({name});
+      squares.emplace_back();
+    }
+    parts.back().gradient += report.gradient_norms[i] * report.gradient_norms[i];
+    squares.back().change += report.update.change[i] * report.update.change[i];
+    squares.back().weight += report.update.weight[i] * report.update.weight[i];
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].gradient = std::sqrt(parts[i].gradient);
+    parts[i].update_ratio = squares[i].weight > 0 ? std::sqrt(squares[i].change / squares[i].weight) : 0;
+  }
+  return parts;
+}
+
+OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr,
+                      int64_t top) {
+  const OptimiserOptions& optimiser = learner.optimiser().options();
+  if (optimiser.kind != OptimiserOptions::Kind::sgd || optimiser.momentum != 0 || optimiser.weight_decay != 0)
+    throw UsageError("one step is shown for plain gradient descent: sgd without momentum and weight decay");
+  if (prompt.empty() || target.empty()) throw UsageError("one step needs a prompt and what should follow it");
+  Engine& engine = learner.engine();
+  std::vector<int32_t> ids(prompt.begin(), prompt.end());
+  ids.insert(ids.end(), target.begin(), target.end());
+  engine.check_ids(ids);
+
+  // The prompt's own tokens are not scored; the last row of the prompt predicts the target's first token.
+  Batch batch;
+  batch.tokens.assign(ids.begin(), ids.end() - 1);
+  batch.labels.assign(batch.tokens.size(), kNotScored);
+  std::copy(target.begin(), target.end(), batch.labels.begin() + static_cast<std::ptrdiff_t>(prompt.size() - 1));
+  batch.lengths = {static_cast<int64_t>(batch.tokens.size())};
+
+  OneStep result;
+  result.before = engine.predict(prompt, top, false)[0].top;
+  result.target_logprob_before = target_logprobs(engine, ids, prompt.size());
+  const StepReport report = learner.step(std::span(&batch, 1), lr, true);
+  result.after = engine.predict(prompt, top, false)[0].top;
+  result.target_logprob_after = target_logprobs(engine, ids, prompt.size());
+  result.loss_before = mean_loss(result.target_logprob_before);
+  result.loss_after = mean_loss(result.target_logprob_after);
+  result.gradient_norm = report.gradient_norm;
+  result.parts = parts_of(learner.parameters(), report);
+  return result;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,102 @@
+// The checkpoints of a run: which one it goes on from, what may not change then, and writing them.
+#include <utility>
+
+#include "base/error.h"
+#include "model/fingerprint.h"
+#include "train/starting_model.h"
+#include "train/train_run.h"
+
+namespace vitrine {
+namespace {
+
+// What may not change about the adapter of a run.
+std::string lora_text(const TrainConfig& config, uint64_t base) {
+  const AdapterOptions& o = *config.lora;
+  std::string targets;
+  for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
+  return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
+         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
+}
+
+const char* name_of(OptimiserOptions::Kind kind) {
+  constexpr const char* kOptimisers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
+  return kOptimisers[static_cast<size_t>(kind)];
+}
+
+}  // namespace
+
+// The step to go on from, as rank 0 finds it; -1: a new run.
+int64_t TrainRun::checkpoint_of(bool resume) {
+  double step = first() ? static_cast<double>(find_checkpoint(resume)) : -1;
+  comm_.all_reduce({&step, 1}, Comm::Fold::largest);
+  return static_cast<int64_t>(step);
+}
+
+int64_t TrainRun::find_checkpoint(bool resume) const {
+  const std::vector<int64_t> steps = folder_.steps();
+  if (!resume && folder_.used())
+    throw InputError(config_.path + ": out: " + config_.out + " holds a run already" +
+                     (steps.empty() ? "" : ", up to step " + std::to_string(steps.back())) +
+                     ". Go on with it by --resume, or name another folder");
+  if (steps.empty()) {
+    check_history();
+    return -1;
+  }
+  folder_.verify(steps.back());
+  return steps.back();
+}
+
+// A run that was killed before its first checkpoint begins again; one whose checkpoints are gone has a history to lose.
+void TrainRun::check_history() const {
+  const RunFolder::History history = folder_.history();
+  if (history.measured >= 0 && history.saved >= 0)
+    throw InputError(config_.path + ": out: " + config_.out + " has no checkpoint, and its metrics.jsonl goes up to step " +
+                     std::to_string(history.measured) + ", although that of step " + std::to_string(history.saved) +
+                     " was saved. Put the checkpoints back, remove metrics.jsonl to begin anew, or name another folder");
+}
+
+void TrainRun::restore() {
+  identity_ = {.seed = config_.seed,
+               .sequence_length = config_.sequence_length,
+               .batch = config_.batch,
+               .accumulate = config_.accumulate,
+               .documents = config_.documents,
+               .data_tokens = data_->tokens(),
+               .data_checksum = data_->checksum(),
+               .data_path = data_->path(),
+               .data_weights = data_->weights_text(),
+               .optimiser = name_of(config_.optimiser.kind),
+               .dpo = config_.dpo ? "beta " + Json(config_.dpo->beta).dump() : "",
+               .lora = config_.lora ? lora_text(config_, base_) : "",
+               .model_path = config_.model,
+               .model_config = given_model_config(config_, checkpoint_ >= 0)};
+  if (checkpoint_ >= 0) {
+    progress_ = folder_.restore(checkpoint_, learner_, identity_);
+    source_->seek(progress_.position);
+    result_.checkpoint = folder_.step_path(checkpoint_);
+    unsaid_ = checkpoint_;
+  }
+  if (validation_) {
+    std::string measured = hexadecimal(validation_->checksum()) + "/" + std::to_string(config_.eval_batches);
+    if (!progress_.best_on.empty() && progress_.best_on != measured) progress_.best_step = 0;
+    progress_.best_on = std::move(measured);
+  }
+  if (!first()) return;
+  folder_.also_write(config_.metrics);
+  folder_.rewind_metrics(checkpoint_);
+  // The run may have been killed between a checkpoint and its links.
+  if (checkpoint_ >= 0) folder_.settle(checkpoint_, config_.best ? progress_.best_step : 0, config_.keep);
+}
+
+void TrainRun::save() {
+  result_.checkpoint = folder_.step_path(progress_.step);
+  unsaid_ = progress_.step;
+  if (!first()) return learner_.each_state();
+  TrainProgress kept = progress_;
+  if (!config_.best) kept.best_step = 0;
+  folder_.save(learner_, companions_, kept, identity_);
+  const std::string unlinked = folder_.settle(kept.step, kept.best_step, config_.keep);
+  if (events_.saved) events_.saved(progress_.step, result_.checkpoint, unlinked);
+}
+
+}  // namespace vitrine
