@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "kernels/table.h"
 #include "runtime/engine.h"
 

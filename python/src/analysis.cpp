@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "inspect/circuits.h"
 #include "inspect/compare.h"
-#include "inspect/intervene_recipe.h"
-#include "inspect/intervene_run.h"
+#include "intervene/recipe.h"
+#include "intervene/run.h"
 
 namespace vitrine::python {
 namespace {

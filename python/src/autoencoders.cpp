@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 #include "io/stored_tensor.h"
 #include "ops/context.h"
 #include "sae/autoencoder.h"

@@ -11,7 +11,7 @@
 
 #include "arrays.h"
 #include "base/error.h"
-#include "inspect/collect.h"
+#include "collect/collect.h"
 
 namespace vitrine::python {
 namespace {

@@ -13,8 +13,8 @@
 #include "arrays.h"
 #include "base/error.h"
 #include "hooks.h"
-#include "inspect/metric_gradients.h"
-#include "inspect/trace.h"
+#include "hooks/metric_gradients.h"
+#include "hooks/trace.h"
 
 namespace vitrine::python {
 namespace {

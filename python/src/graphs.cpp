@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "arrays.h"
-#include "inspect/attribution_graph.h"
-#include "inspect/graph_influence.h"
-#include "inspect/graph_json.h"
+#include "graph/attribution_graph.h"
+#include "graph/influence.h"
+#include "graph/json.h"
 #include "sae/transcoder_set.h"
 
 namespace vitrine::python {

@@ -1,6 +1,6 @@
 #include "text_stream.h"
 
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 
 namespace vitrine::python {
 

@@ -11,7 +11,7 @@ from vitrine import metrics
 
 from support import GOLDEN, Case, golden_model
 
-# Of these, f32 itself is no nearer: rounding grows in their many norms and in the delta rule. tests/lab/inspect/metric_gradients_test.cpp runs all in double.
+# Of these, f32 itself is no nearer: rounding grows in their many norms and in the delta rule. tests/lab/hooks/metric_gradients_test.cpp runs all in double.
 ROUNDED = {"gemma2": 3, "gemma4": 3, "gemma4_moe": 3, "qwen3_5": 8}
 METRICS = ("cross_entropy", "logit_difference", "log_probability", "kl_divergence", "sum_of_squares", "autoencoder")
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "generate/generate.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "kernels/table.h"
 #include "vitrine/vitrine.h"
 

@@ -11,7 +11,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "inspect/attribution.h"
-#include "inspect/intervene_plan.h"
+#include "intervene/plan.h"
 
 namespace vitrine::cli {
 namespace {

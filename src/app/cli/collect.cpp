@@ -1,5 +1,5 @@
 // vitrine collect: the values at hooks over a corpus, as shards on disk.
-#include "inspect/collect.h"
+#include "collect/collect.h"
 
 #include <fmt/format.h>
 

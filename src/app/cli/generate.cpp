@@ -19,9 +19,9 @@
 #include "cli/output.h"
 #include "cli/sae_flags.h"
 #include "cli/session.h"
-#include "inspect/intervene_recipe.h"
-#include "inspect/intervene_request.h"
-#include "inspect/listening.h"
+#include "intervene/recipe.h"
+#include "intervene/request.h"
+#include "hooks/listening.h"
 
 namespace vitrine::cli {
 namespace {

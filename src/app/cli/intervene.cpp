@@ -14,7 +14,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/study.h"
-#include "inspect/intervene_run.h"
+#include "intervene/run.h"
 #include "io/atomic_file.h"
 #include "picture/data/study.h"
 

@@ -7,7 +7,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 #include "model/from_gguf.h"
 #include "train/one_step.h"
 

@@ -1,5 +1,5 @@
 // vitrine trace: any intermediate, by name, to a file; gradients too.
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 
 #include <fmt/format.h>
 

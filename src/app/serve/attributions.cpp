@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "inspect/attribution.h"
-#include "inspect/intervene_plan.h"
-#include "inspect/listening.h"
+#include "intervene/plan.h"
+#include "hooks/listening.h"
 #include "inspect/parts.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"

@@ -2,7 +2,7 @@
 // Values of hooks as answers tell them.
 #include <string>
 
-#include "inspect/values_json.h"
+#include "hooks/values_json.h"
 #include "serve/api_error.h"
 
 namespace vitrine::serve {

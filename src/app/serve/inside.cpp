@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/shell_word.h"
-#include "inspect/intervene_request.h"
+#include "intervene/request.h"
 #include "ops/stopping.h"
 #include "serve/chat_prompt.h"
 #include "serve/lora.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "http/exchange.h"
-#include "inspect/intervene.h"
-#include "inspect/intervene_recipe.h"
+#include "intervene/intervene.h"
+#include "intervene/recipe.h"
 #include "runtime/token_json.h"
 #include "serve/fields.h"
 #include "serve/service.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "io/safetensors.h"
 #include "serve/endpoints.h"
 #include "serve/hook_values.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/shell_word.h"
-#include "inspect/intervene_request.h"
+#include "intervene/request.h"
 #include "live/requests.h"
 #include "picture/data/request.h"
 #include "serve/endpoints.h"

@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "generate/generate.h"
-#include "inspect/intervene_request.h"
-#include "inspect/intervene_run.h"
-#include "inspect/listening.h"
+#include "intervene/request.h"
+#include "intervene/run.h"
+#include "hooks/listening.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
 #include "serve/lora.h"

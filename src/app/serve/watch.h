@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "inspect/hooks.h"
-#include "inspect/intervene.h"
+#include "hooks/hooks.h"
+#include "intervene/intervene.h"
 #include "serve/answer.h"
 #include "serve/fields.h"
 #include "serve/inside.h"

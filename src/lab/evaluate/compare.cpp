@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "inspect/compare.h"
-#include "inspect/hooks.h"
-#include "inspect/listening.h"
+#include "hooks/hooks.h"
+#include "hooks/listening.h"
 #include "inspect/stream_distance.h"
 
 namespace vitrine {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "inspect/listening.h"
-#include "inspect/objective.h"
+#include "hooks/listening.h"
+#include "hooks/objective.h"
 #include "inspect/weights.h"
 #include "ops/tape.h"
 #include "runtime/row_math.h"

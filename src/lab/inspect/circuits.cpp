@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "inspect/factors.h"
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 #include "inspect/weights.h"
 
 namespace vitrine {

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/error.h"
-#include "inspect/hooks.h"
-#include "inspect/listening.h"
+#include "hooks/hooks.h"
+#include "hooks/listening.h"
 #include "inspect/stream_distance.h"
 #include "runtime/row_math.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "inspect/hooks.h"
-#include "inspect/listening.h"
-#include "inspect/partial_run.h"
+#include "hooks/hooks.h"
+#include "hooks/listening.h"
+#include "hooks/partial_run.h"
 #include "inspect/weights.h"
 #include "io/safetensors.h"
 #include "ops/head.h"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 #include "model/layer_name.h"
 
 namespace vitrine {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 #include "inspect/parts.h"
 #include "inspect/weights.h"
 #include "runtime/row_math.h"

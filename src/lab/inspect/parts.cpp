@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "inspect/listening.h"
+#include "hooks/listening.h"
 #include "inspect/weights.h"
 #include "model/layer_name.h"
 #include "ops/linear.h"

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "inspect/hooks.h"
+#include "hooks/hooks.h"
 #include "inspect/reference_prompts.h"
 #include "io/safetensors.h"
 #include "model/registry.h"

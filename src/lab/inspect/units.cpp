@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "inspect/parts.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "inspect/weights.h"
 #include "ops/linear.h"
 #include "runtime/token_json.h"

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "inspect/reference.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "kernels/table.h"
 #include "model/layer_name.h"
 #include "runtime/logits.h"

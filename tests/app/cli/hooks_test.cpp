@@ -1,5 +1,5 @@
 // What a user reads who names hooks that are not there, or more of them than fits.
-#include "inspect/hooks.h"
+#include "hooks/hooks.h"
 
 #include "cli/program.h"
 #include "io/safetensors.h"

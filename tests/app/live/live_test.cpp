@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "inspect/intervene_run.h"
+#include "intervene/run.h"
 #include "live/requests.h"
 #include "model/adapter.h"
 #include "ops/stopping.h"

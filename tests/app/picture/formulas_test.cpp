@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/base64.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "picture/data/facts.h"
 #include "picture/data/observe.h"
 #include "support.h"

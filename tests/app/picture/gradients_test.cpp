@@ -6,7 +6,7 @@
 
 #include "inspect/attribution.h"
 #include "inspect/circuits.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "io/huggingface.h"
 #include "model/load.h"
 #include "picture/data/studio.h"

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "inspect/attribution.h"
-#include "inspect/intervene_run.h"
+#include "intervene/run.h"
 #include "inspect/parts.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "ops/stopping.h"
 #include "support.h"
 

@@ -2,7 +2,7 @@
 #include <functional>
 #include <thread>
 
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "ops/listening.h"
 #include "serve/inside.h"
 #include "support.h"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "inspect/objective.h"
-#include "inspect/trace.h"
+#include "hooks/objective.h"
+#include "hooks/trace.h"
 #include "support.h"
 
 namespace vitrine {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "inspect/support.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 

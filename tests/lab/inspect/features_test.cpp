@@ -7,10 +7,10 @@
 #include <cmath>
 #include <random>
 
-#include "inspect/intervene.h"
-#include "inspect/intervene_run.h"
-#include "inspect/listening.h"
-#include "inspect/trace.h"
+#include "intervene/intervene.h"
+#include "intervene/run.h"
+#include "hooks/listening.h"
+#include "hooks/trace.h"
 #include "inspect/weights.h"
 #include "sae/cross_layer_splice.h"
 #include "sae/sae_file.h"

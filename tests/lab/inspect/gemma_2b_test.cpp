@@ -9,7 +9,7 @@
 #include <fstream>
 #include <optional>
 
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "io/huggingface.h"
 #include "runtime/engine.h"
 #include "support/golden.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "inspect/reference.h"
-#include "inspect/trace.h"
+#include "hooks/trace.h"
 #include "support.h"
 
 namespace vitrine {

@@ -6,8 +6,8 @@
 #include <map>
 #include <string_view>
 
-#include "inspect/hooks.h"
-#include "inspect/listening.h"
+#include "hooks/hooks.h"
+#include "hooks/listening.h"
 #include "model/layer_name.h"
 #include "ops/tape.h"
 

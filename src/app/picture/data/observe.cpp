@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "inspect/hooks.h"
-#include "inspect/listening.h"
+#include "hooks/hooks.h"
+#include "hooks/listening.h"
 #include "model/layer_name.h"
 #include "ops/head.h"
 #include "ops/linear.h"

@@ -12,7 +12,7 @@
 #include "inspect/circuits.h"
 #include "inspect/compare.h"
 #include "inspect/head_scores.h"
-#include "inspect/intervene_run.h"
+#include "intervene/run.h"
 #include "picture/data/values.h"
 #include "runtime/engine.h"
 

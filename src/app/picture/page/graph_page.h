@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "inspect/attribution_graph.h"
-#include "inspect/graph_influence.h"
+#include "graph/attribution_graph.h"
+#include "graph/influence.h"
 
 namespace vitrine {
 
