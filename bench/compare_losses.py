@@ -40,18 +40,18 @@ if what == "train":
     model.train()
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
-    optimiser = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}], lr=lr, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}], lr=lr, betas=(0.9, 0.95))
     warmup = steps // 10
     for step in range(steps):
         rate = (step + 1) / (warmup + 1) if step < warmup else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = lr * rate
         at = torch.randint(0, len(train) - length - 1, (batch,)).tolist()
         loss = loss_of(torch.stack([train[i:i + length] for i in at]), torch.stack([train[i + 1:i + length + 1] for i in at]))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 model.eval()
 total, count = 0.0, min(windows, (len(valid) - 1) // length)
 with torch.no_grad():
@@ -66,7 +66,7 @@ def recipe(a, seed, out):
         "model": {"config": os.path.abspath(a.config)},
         "data": {"train": os.path.join(os.path.abspath(a.data), "train"), "documents": False},
         "sequence_length": a.length, "batch": a.batch, "steps": a.steps, "seed": seed, "clip": 1, "dropout": 0,
-        "optimiser": {"name": "adamw", "lr": a.lr, "betas": [0.9, 0.95], "weight_decay": 0.1},
+        "optimizer": {"name": "adamw", "lr": a.lr, "betas": [0.9, 0.95], "weight_decay": 0.1},
         "schedule": {"warmup": a.steps // 10, "decay": "cosine", "minimum": a.lr / 10},
         "out": out,
     }

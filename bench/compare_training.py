@@ -24,7 +24,7 @@ model = AutoModelForCausalLM.from_config(config, attn_implementation="eager" if 
 vocab = config.vocab_size
 ids = torch.tensor([(i * 7919 + 13) % vocab for i in range(batch * length)]).view(batch, length)
 labels = torch.tensor([(i * 104729 + 7) % vocab for i in range(batch * length)]).view(-1)
-optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 def loss_of():
     return torch.nn.functional.cross_entropy(model(input_ids=ids, use_cache=False).logits.float().view(-1, vocab), labels)
 run = torch.compile(loss_of) if form == "compile" else loss_of
@@ -35,8 +35,8 @@ for step in range(steps + 2):
         loss = run()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
     times.append(time.perf_counter() - begin)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 print(json.dumps({"ms": statistics.median(times[2:]) * 1e3, "peak_mb": peak, "torch": torch.__version__}))

@@ -26,7 +26,7 @@ double now() {
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-/// Seconds of one call: the best of a few, since neighbours on the machine only ever make it slower.
+/// Seconds of one call: the best of a few, since neighbors on the machine only ever make it slower.
 double best_time(const std::function<void()>& work, double budget = 0.6) {
   work();
   double best = 1e9;
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
   const Memory activations(kFewRows * k * sizeof(float));  // aligned, as tensors are
   const float* x = reinterpret_cast<const float*>(activations.data);
   std::vector<ActivationBlock> q(kFewRows * activation_blocks(k));
-  for (size_t r = 0; r < kFewRows; ++r) table.quantise_int8(x + r * k, k, q.data() + r * activation_blocks(k));
+  for (size_t r = 0; r < kFewRows; ++r) table.quantize_int8(x + r * k, k, q.data() + r * activation_blocks(k));
   for (int number = 0; number < kWeightTypes; ++number) {
     const auto type = static_cast<DType>(number);
     if (!type_name.empty() && name_of(type) != type_name) continue;
@@ -295,6 +295,6 @@ int main(int argc, char** argv) {
     rate("activate gelu_exact", [&] { table.activate(Activation::gelu_exact, a.data(), n, y.data()); });
     rate("softcap", [&] { table.softcap(a.data(), 30, n, y.data()); });
     rate("add", [&] { table.add(a.data(), b.data(), n, y.data()); });
-    rate("quantise_int8", [&] { table.quantise_int8(a.data(), n / 8, q.data()); });
+    rate("quantize_int8", [&] { table.quantize_int8(a.data(), n / 8, q.data()); });
   }
 }

@@ -19,9 +19,9 @@ namespace {
 // Uniform numbers of standard deviation 0.02 (norm weights of families without an offset: near 1), from a 64-bit LCG.
 class Numbers {
  public:
-  float next(float centre) {
+  float next(float center) {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return centre + (static_cast<float>(static_cast<int32_t>(state_ >> 32)) * 0x1p-31f) * 0.0346f;
+    return center + (static_cast<float>(static_cast<int32_t>(state_ >> 32)) * 0x1p-31f) * 0.0346f;
   }
 
  private:
@@ -37,7 +37,7 @@ int make(const std::string& config_path, const std::string& out, DType dtype) {
   for (const FileTensor& tensor : file_tensors(*model, false)) plan.push_back({tensor.name, dtype, tensor.shape});
   std::filesystem::create_directories(out);
   SafetensorsWriter writer(out + "/model.safetensors", plan, {{"format", "pt"}});
-  const bool zero_centred = files.config.value("model_type", "").rfind("gemma", 0) == 0;
+  const bool zero_centered = files.config.value("model_type", "").rfind("gemma", 0) == 0;
   Numbers numbers;
   std::vector<std::byte> buffer;
   constexpr size_t kPiece = size_t{1} << 20;
@@ -49,7 +49,7 @@ int make(const std::string& config_path, const std::string& out, DType dtype) {
       const size_t n = std::min(kPiece, count - done);
       buffer.resize(row_bytes(dtype, n));
       for (size_t i = 0; i < n; ++i) {
-        const float x = numbers.next(norm && !zero_centred ? 1.0f : 0.0f);
+        const float x = numbers.next(norm && !zero_centered ? 1.0f : 0.0f);
         if (dtype == DType::f32) std::memcpy(buffer.data() + 4 * i, &x, 4);
         const uint16_t half = dtype == DType::f16 ? f32_to_f16(x) : f32_to_bf16(x);
         if (dtype != DType::f32) std::memcpy(buffer.data() + 2 * i, &half, 2);

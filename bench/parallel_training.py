@@ -15,7 +15,7 @@ sequence_length: {length}
 batch: {batch}
 dropout: 0
 steps: {steps}
-optimiser: {{lr: 1e-5}}
+optimizer: {{lr: 1e-5}}
 threads: 1
 out: {out}
 """

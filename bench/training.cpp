@@ -1,4 +1,4 @@
-// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, the optimiser; its share of
+// Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, the optimizer; its share of
 // this machine's peak, and memory.
 //   bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] [--bf16-moments]
 //     [--muon|--normuon|--soap] [--json]
@@ -29,7 +29,7 @@ struct Options {
   int64_t batch = 4, length = 64;
   int steps = 10, threads = 0;
   bool recompute = false, bf16 = false, bf16_moments = false, json = false;
-  OptimiserOptions::Kind optimiser = OptimiserOptions::Kind::adamw;
+  OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
 };
 
 int measure(const Options& o) {
@@ -37,9 +37,9 @@ int measure(const Options& o) {
   options.clip = 1;
   options.recompute = o.recompute;
   options.threads = o.threads;
-  options.optimiser.bf16_moments = o.bf16_moments;
-  options.optimiser.kind = o.optimiser;
-  if (options.optimiser.by_matrices()) options.optimiser.momentum = 0.95;
+  options.optimizer.bf16_moments = o.bf16_moments;
+  options.optimizer.kind = o.optimizer;
+  if (options.optimizer.by_matrices()) options.optimizer.momentum = 0.95;
   Learner learner(open_model(o.model), options);
   Context& ctx = learner.engine().context();
   ctx.numerics.bf16 = o.bf16;
@@ -104,11 +104,11 @@ int main(int argc, char** argv) {
     else if (arg == "--bf16-moments")
       o.bf16_moments = true;
     else if (arg == "--muon")
-      o.optimiser = OptimiserOptions::Kind::muon;
+      o.optimizer = OptimizerOptions::Kind::muon;
     else if (arg == "--normuon")
-      o.optimiser = OptimiserOptions::Kind::normuon;
+      o.optimizer = OptimizerOptions::Kind::normuon;
     else if (arg == "--soap")
-      o.optimiser = OptimiserOptions::Kind::soap;
+      o.optimizer = OptimizerOptions::Kind::soap;
     else if (arg == "--json")
       o.json = true;
     else

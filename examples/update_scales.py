@@ -30,7 +30,7 @@ def update_scales(model, text):
 
 
 def svg(scales, title, caption):
-    """Dots over the layers, one colour for each kind; exact values in tooltips."""
+    """Dots over the layers, one color for each kind; exact values in tooltips."""
     layers = len(scales)
     x = lambda layer: LEFT + (WIDTH - LEFT - RIGHT) * (layer + 0.5) / layers
     y = lambda scale: HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * scale

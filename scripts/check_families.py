@@ -9,7 +9,7 @@ of tests/golden/models that the converter takes, and models/tales9m (or those na
   file       the converter's f32 file of the golden directory gives the logits that the directory gives, and the same greedy text; so
              does llama.cpp
   TYPE       a wider model of the same configuration with random weights, since golden ones are too narrow for blocks (of other
-             directories the model itself), quantised by llama-quantize: the file opens, and its greedy text is that of llama.cpp
+             directories the model itself), quantized by llama-quantize: the file opens, and its greedy text is that of llama.cpp
   our TYPE   the same of the file that `vitrine convert` makes of the directory
 
 "Equal" compares both programs in f32 (llama.cpp runs the file that llama-quantize widens). "within rounding": with llama.cpp's own
@@ -150,7 +150,7 @@ class Check:
             raise RuntimeError(found)
         return found
 
-    def quantise(self, source, kind, folder, name):
+    def quantize(self, source, kind, folder, name):
         out = folder / name
         run([self.o.llama / "llama-quantize", "--allow-requantize", source, out, kind.upper()])
         return out
@@ -173,7 +173,7 @@ class Check:
 
     @staticmethod
     def follows(logits, tokens, allowed=0.0):
-        """"" if each token is the likeliest behind those before it, as far as `allowed` decides."""
+        """"" if each token is the most likely behind those before it, as far as `allowed` decides."""
         at = len(PROMPT) - 1
         for i, token in enumerate(tokens):
             row = logits[at + i]
@@ -181,9 +181,9 @@ class Check:
                 return f"token {i} is {token} here and {row.argmax()} there, by {row.max() - row[token]:.1e}"
         return ""
 
-    def compare_quantised(self, file, model, folder):
-        """Greedy text of a quantised file in both programs: in f32, and with llama.cpp's rounding of activations."""
-        wide = self.quantise(file, "f32", folder, "widened.gguf")
+    def compare_quantized(self, file, model, folder):
+        """Greedy text of a quantized file in both programs: in f32, and with llama.cpp's rounding of activations."""
+        wide = self.quantize(file, "f32", folder, "widened.gguf")
         tokens = self.greedy(file, "f32")
         row = [*PROMPT, *tokens]
         exact, rounded = self.logits(wide, row), self.logits(file, row)
@@ -248,12 +248,12 @@ def main():
                 print()
                 continue
             for kind in types:
-                cell(golden.name, kind, lambda: check.compare_quantised(check.quantise(original, kind, scratch, f"{kind}.gguf"), scratch / "wide", scratch))
+                cell(golden.name, kind, lambda: check.compare_quantized(check.quantize(original, kind, scratch, f"{kind}.gguf"), scratch / "wide", scratch))
             for kind in types:
                 def ours():
                     file = scratch / f"our-{kind}.gguf"
                     run([o.vitrine, "convert", scratch / "wide", file, "--dtype", kind])
-                    return check.compare_quantised(file, scratch / "wide", scratch)
+                    return check.compare_quantized(file, scratch / "wide", scratch)
                 cell(golden.name, "our " + kind, ours)
         print()
     for line in wrong:

@@ -45,7 +45,7 @@ data: {{train: {data}}}
 sequence_length: 24
 batch: 4
 steps: {steps}
-optimiser: {{name: adamw, lr: 0.001}}
+optimizer: {{name: adamw, lr: 0.001}}
 schedule: {{warmup: 2}}
 checkpoint: {{every: {steps}}}
 layers_every: 1
@@ -185,7 +185,7 @@ def first_difference(a, b, at=""):
 
 def token_data(program, model, work):
     """Token data in the model's own vocabulary, or in letters where it has none. Both builds learn from the same folder; whether
-    they tokenise alike is for the tests to say."""
+    they tokenize alike is for the tests to say."""
     def made(tokenizer, folder):
         return folder.exists() or subprocess.run(
             [program, "data", ROOT / "examples" / "fables.txt", "--document", r"\n\n\n", "--tokenizer", tokenizer, "--no-special", "--out", folder],

@@ -217,7 +217,7 @@ def choices(method, sources):
 
 
 def step(x, dtype):
-    """The distance between neighbours of the type at |x|."""
+    """The distance between neighbors of the type at |x|."""
     info = torch.finfo(dtype)
     exponent = torch.frexp(x.abs().clamp(min=info.tiny)).exponent - 1
     return torch.ldexp(torch.ones_like(x), exponent) * info.eps

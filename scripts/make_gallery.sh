@@ -66,7 +66,7 @@ compare() {
 }
 page live "A language model at work, in the page" "“$king”: how a model of nine million parameters comes to its next word, step by step. The model is in the page. Change the prompt, switch a head off, and see what becomes of the answer." \
   run explain "$king" --live --out
-page text "A text, coloured by its loss" "Fables by Aesop, each word coloured by how little the model expected it, with what it expected instead." \
+page text "A text, colored by its loss" "Fables by Aesop, each word colored by how little the model expected it, with what it expected instead." \
   run eval perplexity --file examples/fables.txt --context 256 --out
 page heads "What attention heads look at" "Every head of the model: does it look at the previous token, at copies, at what followed a copy? And which head reads what another writes." \
   run circuits --page

@@ -25,7 +25,7 @@ TRAIN = f"""
   sequence_length: 512
   batch: 4
   steps: {{steps}}
-  optimiser: {{{{lr: {RATE}, betas: [0.9, 0.97], weight_decay: 0.1}}}}
+  optimizer: {{{{lr: {RATE}, betas: [0.9, 0.97], weight_decay: 0.1}}}}
   schedule: {{{{warmup: 20, decay: linear, minimum: 0}}}}
   checkpoint: {{{{every: 50, keep: 1}}}}
   compute: bf16

@@ -31,14 +31,14 @@ mkdir -p "$dist"
 name="vitrine-$version-linux-x86_64"
 prefix="$scratch/$name"
 cmake --install "$build" --component program --prefix "$prefix" --strip > /dev/null
-licences="$prefix/share/doc/vitrine/libraries"
-mkdir -p "$prefix/lib" "$licences"
+licenses="$prefix/share/doc/vitrine/libraries"
+mkdir -p "$prefix/lib" "$licenses"
 {
   echo "The shared libraries that come with vitrine are those of these Debian or Ubuntu packages; only their names and run paths"
   echo "were changed. Their terms are in the files beside this one. Their source is the source package of the same version, which"
   echo "the archives of Debian and Ubuntu keep."
   echo
-} > "$licences/README"
+} > "$licenses/README"
 while read -r library path; do
   case "$library" in
     libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.*) continue ;;  # glibc: every Linux of that age has it
@@ -48,9 +48,9 @@ while read -r library path; do
   # dpkg knows a file by the path under /usr or by the one without it.
   package=$(dpkg-query -S "$(realpath "$path")" 2> /dev/null || dpkg-query -S "$(realpath "$path" | sed 's,^/usr,,')")
   package=${package%%:*}
-  cp -L "/usr/share/doc/$package/copyright" "$licences/$package"
-  dpkg-query -W -f '${source:Package} ${source:Version}: ' "$package" >> "$licences/README"
-  echo "$library" >> "$licences/README"
+  cp -L "/usr/share/doc/$package/copyright" "$licenses/$package"
+  dpkg-query -W -f '${source:Package} ${source:Version}: ' "$package" >> "$licenses/README"
+  echo "$library" >> "$licenses/README"
 done < <(ldd "$prefix/bin/vitrine" | awk '$2 == "=>" { print $1, $3 }')
 patchelf --set-rpath "\$ORIGIN/../lib" "$prefix/bin/vitrine"
 when=$(git -C "$source" log -1 --format=%ct 2> /dev/null || date +%s)
@@ -59,7 +59,7 @@ glibc=$(find "$prefix/bin" "$prefix/lib" -type f ! -name '*.service' -exec objdu
 echo "$dist/$name.tar.gz: $(du -h "$dist/$name.tar.gz" | cut -f 1), for glibc ${glibc#GLIBC_} and later"
 [ "$wheel" = yes ] || exit 0
 
-# The wheel: what `pip wheel` makes, with the libraries and their licences. The build folder is that of scripts/check_python.sh, so that
+# The wheel: what `pip wheel` makes, with the libraries and their licenses. The build folder is that of scripts/check_python.sh, so that
 # nothing is compiled twice.
 python=${PYTHON:-python3}
 "$python" -c 'import venv, ensurepip, sys, sysconfig, os; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
@@ -75,7 +75,7 @@ else
 fi
 wheel unpack -d "$scratch" "$scratch"/vitrine-*.whl > /dev/null
 unpacked="$scratch/vitrine-$version"
-cp -r "$licences" "$unpacked/vitrine-$version.dist-info/licenses/libraries"
+cp -r "$licenses" "$unpacked/vitrine-$version.dist-info/licenses/libraries"
 mkdir -p "$scratch/packed"
 wheel pack -d "$scratch/packed" "$unpacked" > /dev/null
 auditwheel repair -w "$scratch/repaired" "$scratch"/packed/*.whl > "$scratch/auditwheel.log" 2>&1 || { cat "$scratch/auditwheel.log"; exit 1; }

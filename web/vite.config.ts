@@ -15,10 +15,10 @@ function packageFolder(file: string): string | undefined {
   return join(file.slice(0, at), "node_modules", scope.startsWith("@") ? `${scope}/${name}` : scope);
 }
 
-/** Puts the licence text of every package that is in the bundle at its head; packages with equal text share one copy. */
-function licences(): Plugin {
+/** Puts the license text of every package that is in the bundle at its head; packages with equal text share one copy. */
+function licenses(): Plugin {
   return {
-    name: "licences",
+    name: "licenses",
     generateBundle: {
       order: "post",
       handler(_options, bundle) {
@@ -34,7 +34,7 @@ function licences(): Plugin {
           }
           const notices = [...namesOf].map(([text, names]) => `${names.join(", ")}\n\n${text}`).join("\n\n----\n\n");
           const head = "/*! The page of vitrine, Apache-2.0.";
-          chunk.code = `${head}${notices === "" ? "" : ` It contains the packages below under their own licences.\n\n${notices}\n`}*/\n${chunk.code}`;
+          chunk.code = `${head}${notices === "" ? "" : ` It contains the packages below under their own licenses.\n\n${notices}\n`}*/\n${chunk.code}`;
           // The page holds this script inline: an end tag or a comment opener in it would end the element early.
           if (/<\/script|<!--/i.test(chunk.code)) throw new Error("page.js contains </script or <!--");
         }
@@ -100,7 +100,7 @@ export default defineConfig(({ mode }) => ({
   root,
   logLevel: "warn",
   publicDir: false,
-  plugins: [licences(), ...(pages[mode] === undefined ? [] : [pages[mode].plugin()])],
+  plugins: [licenses(), ...(pages[mode] === undefined ? [] : [pages[mode].plugin()])],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir: "dist",

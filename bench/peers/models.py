@@ -8,7 +8,7 @@ MODELS = ("llama-15m", "gpt2", "gemma2-2b", "gemma-2b", "qwen3-moe-small", "llam
 
 
 def file_of(model, dtype, folder, vitrine, make_model):
-    """MODEL-TYPE.gguf in the folder, made if it is not there. Quantised files come from the bf16 directory, which is kept."""
+    """MODEL-TYPE.gguf in the folder, made if it is not there. Quantized files come from the bf16 directory, which is kept."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"{model}-{dtype}.gguf"

@@ -31,7 +31,7 @@ for round in range(repeat + 1):
 print(json.dumps(out))
 '''
 # type of the GGUF file: what optimum-cli is told, precision of the products (none: the plugin's own choice, bf16 where the processor
-# has it). Embedding and head are 8-bit in both quantised forms.
+# has it). Embedding and head are 8-bit in both quantized forms.
 TYPES = {
     "q8_0": (["--weight-format", "int8"], ""),
     "q4_0": (["--weight-format", "int4", "--sym", "--group-size", "32", "--ratio", "1.0"], ""),

@@ -25,7 +25,7 @@ class Quiet:
         return ticks * os.sysconf("SC_CLK_TCK")
 
     def share_of_others(self):
-        """Of all processors' time, what others took, a hypervisor's neighbours included."""
+        """Of all processors' time, what others took, a hypervisor's neighbors included."""
         busy, stolen, every = self.now()
         others = max(0.0, (busy - self.busy) - (self.own_ticks() - self.own)) + (stolen - self.stolen)
         return others / max(1, every - self.all)

@@ -1,5 +1,5 @@
 // What one attention head does for a prediction: runs a prompt twice, the second time with that head's output set to zero, and
-// compares the probabilities of the tokens that were likeliest before.
+// compares the probabilities of the tokens that were most likely before.
 //   head_off MODEL LAYER HEAD [TEXT]
 #include <vitrine/vitrine.h>
 

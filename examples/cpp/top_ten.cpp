@@ -1,4 +1,4 @@
-// The ten likeliest tokens after a prompt, with their probabilities.
+// The ten most likely tokens after a prompt, with their probabilities.
 //   top_ten MODEL [TEXT]
 #include <vitrine/vitrine.h>
 

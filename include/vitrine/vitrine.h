@@ -36,7 +36,7 @@ namespace vitrine {
 /// How a model is opened.
 struct OpenOptions {
   int threads = 0;           // 0: as many as this process has cores
-  bool compute_f32 = false;  // widen stored weights and compute everything in f32; otherwise 16-bit and quantised weights
+  bool compute_f32 = false;  // widen stored weights and compute everything in f32; otherwise 16-bit and quantized weights
                              // multiply operands rounded to match (docs/numerics.md)
   bool exact = false;        // one kernel class: batch, chunking and cache state change no bit of a result
   // The types of the keys and values that a generation caches: "f32", "f16", "q8_0" or "q4_0". Narrower ones take less memory
@@ -55,7 +55,7 @@ struct NextToken {
 /// What the model expects after one position of a prompt.
 struct NextTokens {
   std::int64_t position = 0;   // of the last token that was seen
-  std::vector<NextToken> top;  // likeliest first
+  std::vector<NextToken> top;  // most likely first
 };
 
 /// A named intermediate of a run, while it runs: to be read, or changed in place, and what stands there flows on.

@@ -49,10 +49,10 @@ def main():
         out.append(f'<text x="{x(million * 1e6):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{million} M</text>')
     out.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 8}" text-anchor="middle">tokens</text>')
     out.append(f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 {HEIGHT / 2})">validation, bits per byte</text>')
-    for name, curve, colour, dash, place in (("PyTorch baseline", baseline, "#b35900", "5 4", 34), ("vitrine train", ours, "#0b5cad", "none", 54)):
+    for name, curve, color, dash, place in (("PyTorch baseline", baseline, "#b35900", "5 4", 34), ("vitrine train", ours, "#0b5cad", "none", 54)):
         line = "L".join(f"{x(p['tokens']):.1f} {y(p['bits_per_byte']):.1f}" for p in curve)
-        out.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
-        out.append(f'<text x="{WIDTH - RIGHT - 8}" y="{place}" text-anchor="end" fill="{colour}">{name}: {curve[-1]["bits_per_byte"]:.4f} at the end</text>')
+        out.append(f'<path d="M{line}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"/>')
+        out.append(f'<text x="{WIDTH - RIGHT - 8}" y="{place}" text-anchor="end" fill="{color}">{name}: {curve[-1]["bits_per_byte"]:.4f} at the end</text>')
     out.append("</svg>")
     (HERE / "curve.svg").write_text("\n".join(out) + "\n")
 

@@ -21,11 +21,11 @@
 #include "gradients.h"
 #include "graphs.h"
 #include "hooks.h"
-#include "inspect/attribution.h"
 #include "hooks/listening.h"
 #include "hooks/partial_run.h"
 #include "hooks/patched_runs.h"
 #include "hooks/trace.h"
+#include "inspect/attribution.h"
 #include "inspect/weights.h"
 #include "kernels/table.h"
 #include "merging.h"
@@ -124,7 +124,7 @@ Array rows_of(FloatVector values, int64_t rows, int64_t width) {
 }
 
 /// A norm of the model ("ln_final", "blocks.3.ln1") of every row of x [rows, d]: [1, rows, d].
-Array normalised(Session& session, const nb::str& text, const Rows& x) {
+Array normalized(Session& session, const nb::str& text, const Rows& x) {
   const std::string name = utf8(text);
   const auto rows = static_cast<int64_t>(x.shape(0)), width = static_cast<int64_t>(x.shape(1));
   FloatVector result(x.size());
@@ -171,7 +171,7 @@ Array table_rows(Session& session, const Ids& ids, bool of_head) {
   return rows_of(std::move(result), static_cast<int64_t>(tokens.size()), table.in);
 }
 
-/// The head's scores of every row of x [rows, d_model], which a final norm has normalised: [1, rows, vocab_size].
+/// The head's scores of every row of x [rows, d_model], which a final norm has normalized: [1, rows, vocab_size].
 Array unembedded(Session& session, const Rows& x, bool softcap) {
   const ModelShape& shape = session.engine.shape();
   const auto rows = static_cast<int64_t>(x.shape(0));
@@ -546,8 +546,8 @@ void bind_model(nb::module_& m) {
       .def("describe", &describe, nb::sig("def describe(self) -> dict[str, typing.Any]"))
       .def("describe_layer", &describe_layer, nb::arg("layer"),
            nb::sig("def describe_layer(self, layer: int) -> dict[str, typing.Any]"))
-      .def("normalised", &normalised, nb::arg("name"), nb::arg("rows"),
-           nb::sig("def normalised(self, name: str, rows: numpy.typing.NDArray[numpy.float32]) -> "
+      .def("normalized", &normalized, nb::arg("name"), nb::arg("rows"),
+           nb::sig("def normalized(self, name: str, rows: numpy.typing.NDArray[numpy.float32]) -> "
                    "numpy.typing.NDArray[numpy.float32]"))
       .def("unembedded", &unembedded, nb::arg("rows"), nb::arg("softcap"),
            nb::sig("def unembedded(self, rows: numpy.typing.NDArray[numpy.float32], softcap: bool) -> "

@@ -8,7 +8,7 @@ import numpy as np
 import vitrine
 from support import GOLDEN, SOURCE, Case, golden_model
 
-# Names that TransformerLens gives to a neighbouring value, and what to ask for instead (docs/python.md).
+# Names that TransformerLens gives to a neighboring value, and what to ask for instead (docs/python.md).
 INSTEAD = {
     "attn_in": "normalized_resid_pre",
     "mlp_in": "normalized_resid_mid",

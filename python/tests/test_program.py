@@ -90,7 +90,7 @@ class Program(Case):
                 config = {"model": {"config": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16,
                                                "vocab_size": 100}},
                           "data": {"train": f"{folder}/tokens/train"}, "sequence_length": 16, "batch": 4, "steps": np.int64(3),
-                          "optimiser": {"name": "adamw", "lr": 1e-3}, "out": pathlib.Path(folder) / "run"}
+                          "optimizer": {"name": "adamw", "lr": 1e-3}, "out": pathlib.Path(folder) / "run"}
                 done = vitrine.train(config)
             self.assertIn("parameters", said.getvalue())
             self.assertTrue(os.path.exists(f"{folder}/run/last/model.safetensors"))

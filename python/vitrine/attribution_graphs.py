@@ -177,13 +177,13 @@ def attribution_graph(
     max_features: int = 7500, max_logits: int = 10, logit_share: float = 0.95, targets: Sequence[int | str] = (),
     ignored_positions: int = 1, ranked_together: int = 2048, memory: int = 0,
 ) -> AttributionGraph:
-    """The direct effects of features, unexplained parts of MLPs and tokens on features and on the likeliest logits, with attention
+    """The direct effects of features, unexplained parts of MLPs and tokens on features and on the most likely logits, with attention
     patterns and the scales of norms held still: circuit-tracer's attribute().
 
     prompt             a text, in front of which comes BOS (or another control token), or ids, which go in as they are
     transcoders        load_transcoders(…), its path, or one transcoder for each layer
     max_features       become nodes; of more active ones those with the largest influence, ranked anew after `ranked_together`
-    max_logits, logit_share  the likeliest tokens until their probabilities add up to the share
+    max_logits, logit_share  the most likely tokens until their probabilities add up to the share
     targets            these tokens' logits instead: ids, or texts of one token
     ignored_positions  at the beginning (BOS), whose features and errors are left out
     memory             bytes that the effects may take; 0: what the system has left

@@ -82,7 +82,7 @@ class _Spliced:
         """The gradient at what it reads. The error is a constant, as in SAELens, and so is a feature that a function changed."""
         sae = self._sae
         if sae.cfg["normalize_activations"] != "none":
-            raise UsageError("gradients through an autoencoder that normalises its input (normalize_activations) are not computed")
+            raise UsageError("gradients through an autoencoder that normalizes its input (normalize_activations) are not computed")
         for name in ("hook_sae_input", "hook_sae_recons", "hook_sae_error", "hook_sae_output"):
             if f"{sae.hook_name_out}.{name}" in self._functions:
                 raise UsageError(f"gradients do not flow back through a function at {name}; set it at hook_sae_acts_post")

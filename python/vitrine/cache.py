@@ -146,7 +146,7 @@ class ActivationCache(Mapping[str, Floats]):
     ) -> Any:
         """The stream before every layer up to `layer`, and behind the last one: "0_pre", "1_pre", …, "final_post".
 
-        incl_mid: also between attention and MLP, "0_mid". apply_ln: normalised as what reads it at `layer` would; by ln_final with
+        incl_mid: also between attention and MLP, "0_mid". apply_ln: normalized as what reads it at `layer` would; by ln_final with
         the statistics of each (the logit lens: model.unembed of it) for the whole stream, with the scale of the run before.
         """
         layer = self._layer(layer, mlp_input, is_sum=False)
@@ -302,7 +302,7 @@ class ActivationCache(Mapping[str, Floats]):
             raise InputError("there is no MLP behind the last layer; mlp_input takes a layer of the model")
         for i in range(layer if is_sum else 0):
             if self._model._facts(i)["norms_after"]:
-                raise InputError("this model normalises the stream itself behind every sub-layer, so its stream is no sum of what was "
+                raise InputError("this model normalizes the stream itself behind every sub-layer, so its stream is no sum of what was "
                                  "written into it; accumulated_resid and the hooks show it as it is")
         return layer
 
@@ -409,8 +409,8 @@ class ActivationCache(Mapping[str, Floats]):
         if batch_slice is not None and self.has_batch_dim:
             scale = scale[_index(batch_slice)]
         w = weight(self._model, name + ".w") if weighted else np.float32(1)
-        centred = not self._model._facts(min(layer, self._n_layers - 1))["rms"]
-        return lambda x: (x - x.mean(-1, keepdims=True) if centred else x) / scale * w
+        centered = not self._model._facts(min(layer, self._n_layers - 1))["rms"]
+        return lambda x: (x - x.mean(-1, keepdims=True) if centered else x) / scale * w
 
     def _finished(self, parts: list[tuple[str, Floats]], layer: int, mlp_input: bool, apply_ln: bool, pos_slice: Positions,
                   return_labels: bool, one_direction: bool = False) -> Any:

@@ -45,5 +45,5 @@ class InputGradients:
                 for sink in made.sinks:
                     W = weight(self._model, f"blocks.{made.layer}.attn.W_{sink[-1].upper()}")
                     back = back + np.einsum("bphi,hdi->bphd", of_sinks[sink], W, dtype=np.float64, optimize=True)
-            found[made.name] = made.normalised_backward(stream, back).astype(np.float32)
+            found[made.name] = made.normalized_backward(stream, back).astype(np.float32)
         return found

@@ -74,7 +74,7 @@ class InputHook:
         """The value at a sink, made anew if the input was changed."""
         if self._changed is None:
             return value
-        x = self._normalised(self._changed)
+        x = self._normalized(self._changed)
         if self.kind == "mlp_in":
             return x
         role = sink[-1].upper()
@@ -84,7 +84,7 @@ class InputHook:
             made = made + weight(self._model, f"{prefix}b_{role}")
         return made.astype(np.float32)
 
-    def _normalised(self, x: Floats) -> Floats:
+    def _normalized(self, x: Floats) -> Floats:
         names = self._model._names
         if self.norm + ".w" not in names or self._facts["norms_after"]:
             return x
@@ -94,10 +94,10 @@ class InputHook:
         y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * weight(self._model, self.norm + ".w")
         if self.norm + ".b" in names:
             y += weight(self._model, self.norm + ".b")
-        normalised: Floats = y.astype(np.float32)
-        return normalised
+        normalized: Floats = y.astype(np.float32)
+        return normalized
 
-    def normalised_backward(self, x: Doubles, gradient: Doubles) -> Doubles:
+    def normalized_backward(self, x: Doubles, gradient: Doubles) -> Doubles:
         """The gradient at x from that at the norm's result, both in double."""
         names = self._model._names
         if self.norm + ".w" not in names or self._facts["norms_after"]:

@@ -32,7 +32,7 @@ def load(
 
     model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the model that ships
     adapter  the folder of a LoRA adapter in the form of PEFT, which the model runs with; its files stay as they are
-    compute  "auto": 16-bit and quantised weights multiply operands rounded to match; "f32": everything is widened to f32
+    compute  "auto": 16-bit and quantized weights multiply operands rounded to match; "f32": everything is widened to f32
     threads  0: as many as this process has cores. No result depends on it
     exact    one kernel class, so that batch, chunks and cache state change no bit
     cache_type_k, cache_type_v

@@ -114,7 +114,7 @@ def eval_choices(model: OpenedModel, file: str | os.PathLike[str] | Sequence[str
 
 
 def eval_compare(model: OpenedModel, other: str | os.PathLike[str], file: str | os.PathLike[str], **options: Any) -> Any:
-    """Another file of this model, such as a quantised one, compared with it over a text (docs/evaluation.md). options: those of
+    """Another file of this model, such as a quantized one, compared with it over a text (docs/evaluation.md). options: those of
     `vitrine eval compare`: context, stride, jsonl, key, no_special.
     """
     return _command(model, "eval compare", [_word(other)], None, None, {"file": file, **options})

@@ -19,7 +19,7 @@ class AnswerToken(NamedTuple):
 
     token: int
     piece: str
-    rank: int  # 0: the likeliest of all
+    rank: int  # 0: the most likely of all
     logit: float
     prob: float
 
@@ -43,7 +43,7 @@ def test_prompt(
     prepend_bos: bool | None = None, top_k: int = 10,
 ) -> list[AnswerToken]:
     """How well an answer is expected after a prompt: prints the rank, logit and probability of each of its tokens, the top_k
-    likeliest at each place, and returns the former. Several answers are compared by the first token of each.
+    most likely at each place, and returns the former. Several answers are compared by the first token of each.
     """
     answers = [answer] if isinstance(answer, str) else list(answer)
     if not answers or any(not a.strip() for a in answers):

@@ -26,7 +26,7 @@ class Prediction(NamedTuple):
     """What the model expects after one position."""
 
     position: int
-    top: list[NextToken]  # likeliest first
+    top: list[NextToken]  # most likely first
 
 
 class Generation(NamedTuple):

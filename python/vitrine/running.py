@@ -172,7 +172,7 @@ def run(
 
 
 def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
-    """What the model expects after the prompt, or after each of its tokens: the top likeliest tokens."""
+    """What the model expects after the prompt, or after each of its tokens: the top most likely tokens."""
     found = model._session.predict(model._one(prompt), within("top", top, 1, INT64), all_positions, calls_of(model))
     return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
 
@@ -184,7 +184,7 @@ def attribute(
     """An Attribution, of several prompts a list of them: which tokens the log-probability of `token` after the prompt comes from.
     Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
 
-    token     an id, or a text that is one token; None: the likeliest
+    token     an id, or a text that is one token; None: the most likely
     against   another one, whose log-probability is subtracted: why this and not that
     baseline  where the integral starts: every embedding the vocabulary's mean, or zero
     """

@@ -165,13 +165,13 @@ class Norm(Module):
         super().__init__(model, name + ".")
 
     def __call__(self, x: ArrayLike) -> Floats:
-        """x [..., d], each row normalised by its own statistics, then times w, plus b; x itself where the model has no final norm."""
+        """x [..., d], each row normalized by its own statistics, then times w, plus b; x itself where the model has no final norm."""
         if self._prefix == "ln_final." and "ln_final.w" not in self._model._names:
             return np.array(x, dtype=np.float32)
         rows, name = np.ascontiguousarray(x, dtype=np.float32), self._prefix[:-1]
         if rows.ndim == 0:
             raise ShapeError(f"{name} takes an array [..., d_model]; got a number")
-        return self._model._session.normalised(name, rows.reshape(-1, rows.shape[-1])).reshape(rows.shape)
+        return self._model._session.normalized(name, rows.reshape(-1, rows.shape[-1])).reshape(rows.shape)
 
 
 class Unembed:
@@ -191,7 +191,7 @@ class Unembed:
         return output_bias(self._model)
 
     def __call__(self, x: ArrayLike, *, softcap: bool = True) -> Floats:
-        """The logits [..., vocab_size] of x [..., d_model], which the final norm has normalised: those the model would give, after
+        """The logits [..., vocab_size] of x [..., d_model], which the final norm has normalized: those the model would give, after
         its cap; softcap=False: x @ W_U + b_U.
         """
         rows = np.ascontiguousarray(x, dtype=np.float32)

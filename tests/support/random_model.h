@@ -30,10 +30,10 @@ inline void write_random_model(const std::string& directory, const Json& config,
     const float spread = !matrix ? 0.2f : embedding ? 0.9f : 1.7f / std::sqrt(static_cast<float>(tensor.shape[1]));
     const std::string type = config.value("model_type", "");
     const bool offset = type.starts_with("gemma") && !type.starts_with("gemma4");  // the file's norms hold what is added to 1
-    const float centre = (norm && !tensor.name.ends_with("bias") && !offset) || tensor.is_constant() ? 1.0f : 0.0f;
+    const float center = (norm && !tensor.name.ends_with("bias") && !offset) || tensor.is_constant() ? 1.0f : 0.0f;
     auto& values = numbers.emplace_back(static_cast<size_t>(count));
     for (size_t i = 0; i < values.size(); ++i)
-      values[i] = centre + spread * (2 * uniform_from(philox(seed, i, numbers.size())[0]) - 1);
+      values[i] = center + spread * (2 * uniform_from(philox(seed, i, numbers.size())[0]) - 1);
     tensors.push_back({tensor.name, DType::f32, tensor.shape, nullptr});
   }
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].data = numbers[i].data();

@@ -1,7 +1,7 @@
 // The walk-through: what was asked, one section a step, and where it ends.
 
 import { Fold } from "./controls";
-import { css } from "./colour";
+import { css } from "./color";
 import type { Model, PictureName, Step } from "./data";
 import { commandLine, space, spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
@@ -73,7 +73,7 @@ function Opening() {
   );
 }
 
-/** The prompt as tokens, and the likeliest continuations with their probabilities. */
+/** The prompt as tokens, and the most likely continuations with their probabilities. */
 function Answer() {
   useTheme();
   const next = vitrine.pictures["next-tokens"];
@@ -89,7 +89,7 @@ function Answer() {
         <span class="answer-arrow" aria-label="is followed by">→</span>
         {space !== null && <span class="space-legend"><bdi class="chip">{spaceShown}</bdi> is a space: it belongs to the piece behind it.</span>}
       </p>
-      <ol class="answer-next" aria-label="Likeliest next tokens">
+      <ol class="answer-next" aria-label="Most likely next tokens">
         {ids.map((id, i) => (
           <li key={id}>
             <bdi>{spelling(id)}</bdi>

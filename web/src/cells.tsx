@@ -1,9 +1,9 @@
-// A grid of words on coloured cells (predictions by position). It scrolls sideways where it is wider than the page.
+// A grid of words on colored cells (predictions by position). It scrolls sideways where it is wider than the page.
 
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Slider } from "./controls";
-import { css, inkOn } from "./colour";
+import { css, inkOn } from "./color";
 import { usePrinting, useTheme } from "./hooks";
 import { hideTip, scrollTip, showTip } from "./tip";
 

@@ -17,7 +17,7 @@
 //   text        text, title, caption, alt, reason and notes are plain text in Unicode (no HTML, no Markdown except `code`).
 //   pieces      shown as the vocabulary spells them ("▁want", "Ġwant", "<0x0A>"); any string may come: quotes, markup, emoji.
 //   ids         wherever a picture lists token ids, `pieces` of the document has the spelling of each.
-//   colours     one sequential and one diverging scale everywhere; SEQUENTIAL and DIVERGING below, as the SVG files use them.
+//   colors     one sequential and one diverging scale everywhere; SEQUENTIAL and DIVERGING below, as the SVG files use them.
 //   sizes       12 tokens, 18 layers × 8 heads: below 5 MB in all; 2,000 tokens: at most 30 MB. Level of detail is the writer's
 //               business: a picture says which `level` it has, and absent levels are null.
 
@@ -185,7 +185,7 @@ export interface Pictures {
   merges: Merges | Absent<"merges">;
   splits: Splits | Absent<"splits">;
   "embedding-cosine": EmbeddingCosine | Absent<"embedding-cosine">;
-  "embedding-neighbours": EmbeddingNeighbours | Absent<"embedding-neighbours">;
+  "embedding-neighbors": EmbeddingNeighbors | Absent<"embedding-neighbors">;
   "position-vectors": PositionVectors | Absent<"position-vectors">;
   "embedding-rescaling": EmbeddingRescaling | Absent<"embedding-rescaling">;
   "update-scale": UpdateScale | Absent<"update-scale">;
@@ -239,7 +239,7 @@ export interface TokensPicture extends Head<"tokens"> {
 export interface Merges extends Head<"merges"> {
   /** The parts before the first merge: characters or bytes, in order. Control tokens are not among them. */
   start: MergePart[];
-  /** steps[i] joins two neighbours of the list that steps[0..i) have made: list positions `at` and `at + 1`. */
+  /** steps[i] joins two neighbors of the list that steps[0..i) have made: list positions `at` and `at + 1`. */
   steps: { at: number; left: number; right: number; id: number; piece: string; order: number }[];
   /** Tokens at the end (ids), control tokens not among them; equals the list after the last step. */
   end: number[];
@@ -260,7 +260,7 @@ export interface Splits extends Head<"splits"> {
   spelled: string;
   /** log10 of how many splits there are. */
   log10Count: number;
-  /** Likeliest first. The tokenizer's own has chosen: true. */
+  /** Most likely first. The tokenizer's own has chosen: true. */
   splits: {
     ids: number[];
     pieces: string[];
@@ -277,7 +277,7 @@ export interface Splits extends Head<"splits"> {
 /** Cosine of the embedding rows of chosen tokens: dot(a,b) / sqrt(dot(a,a) dot(b,b)). */
 export interface EmbeddingCosine extends Head<"embedding-cosine"> {
   ids: number[];
-  /** Group of each (colours, cities, adjectives, …; "prompt" for tokens of the prompt); for spacing and labels. */
+  /** Group of each (colors, cities, adjectives, …; "prompt" for tokens of the prompt); for spacing and labels. */
   groups: string[];
   /** [n][n], in [-1, 1]; the diagonal is 1. Diverging scale. */
   cosine: number[][];
@@ -288,10 +288,10 @@ export interface EmbeddingCosine extends Head<"embedding-cosine"> {
 }
 
 /** Nearest rows of the embedding table to a signed sum of rows (king − man + woman). */
-export interface EmbeddingNeighbours extends Head<"embedding-neighbours"> {
+export interface EmbeddingNeighbors extends Head<"embedding-neighbors"> {
   terms: { sign: 1 | -1; id: number }[];
   /** By cosine with the sum, nearest first; `term` marks tokens of the sum itself. */
-  neighbours: { id: number; cosine: number; term: boolean }[];
+  neighbors: { id: number; cosine: number; term: boolean }[];
 }
 
 /** Models that add position vectors: their cosines for the positions of the prompt. */
@@ -355,7 +355,7 @@ export interface NormGeometry extends Head<"layer-norm"> {
   x: [number, number];
   mean: number;
   /** x − mean: (−2, 2) */
-  centred: [number, number];
+  centered: [number, number];
   /** sqrt of the population variance: 2 */
   sigma: number;
   /** (−1, 1) */
@@ -596,13 +596,13 @@ export interface ExpertLoad extends Head<"expert-load"> {
 
 // -- Prediction -----------------------------------------------------------------------------------------------------------
 
-/** The likeliest next tokens after every position. */
+/** The most likely next tokens after every position. */
 export interface NextTokens extends Head<"next-tokens"> {
   k: number;
-  /** [position][k], likeliest first. */
+  /** [position][k], most likely first. */
   ids: number[][];
   probs: number[][];
-  /** Of the token that really follows in the prompt, null at the last position: its probability and rank (1: likeliest). */
+  /** Of the token that really follows in the prompt, null at the last position: its probability and rank (1: most likely). */
   actual: { prob: number; rank: number }[] | null;
 }
 
@@ -617,7 +617,7 @@ export interface LogitLens extends Head<"logit-lens"> {
   ids: number[][][];
   probs: number[][][];
   /** [position][depth]: KL(the model's prediction || this depth's) in nats, 0 at the last depth; and this depth's probability
-   *  and rank (1: likeliest) of the token that the model finds likeliest. */
+   *  and rank (1: most likely) of the token that the model finds most likely. */
   kl: number[][];
   finalProb: number[][];
   finalRank: number[][];
@@ -634,7 +634,7 @@ export interface LogitAttribution extends Head<"logit-attribution"> {
     head: number;
     label: string;
   }[];
-  /** The likeliest tokens at that position, likeliest first. */
+  /** The most likely tokens at that position, most likely first. */
   targets: {
     id: number;
     prob: number;
@@ -647,11 +647,11 @@ export interface LogitAttribution extends Head<"logit-attribution"> {
   }[];
 }
 
-/** What the log-probability of the likeliest next token owes to each token of the prompt, by gradients at the embeddings. */
+/** What the log-probability of the most likely next token owes to each token of the prompt, by gradients at the embeddings. */
 export interface InputAttribution extends Head<"input-attribution"> {
   /** After which position it is predicted; the tokens up to it are explained. */
   position: number;
-  /** The likeliest next token and f, its log-probability. */
+  /** The most likely next token and f, its log-probability. */
   target: { id: number; logprob: number };
   /** [token]: |df/de|, the Euclidean length. May overflow. */
   saliency: (number | null)[];
@@ -805,14 +805,14 @@ export interface TaskVectors extends Head<"task-vectors">, MergedRows {
   liti: { eta: number[]; distances: number[]; lengths: number[] };
 }
 
-// -- Colours --------------------------------------------------------------------------------------------------------------
+// -- Colors --------------------------------------------------------------------------------------------------------------
 
 /** 0 … 1, light page: one hue from paper to ink, so that dark is high. In dark mode: the same list for a dark page. */
 export const SEQUENTIAL = {
   light: ["#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b"],
   dark: ["#14181f", "#173a5e", "#2171b5", "#6baed6", "#deebf7"],
 } as const;
-/** −1 … 1, orange to blue through the page's own colour: told apart by every kind of colour vision. */
+/** −1 … 1, orange to blue through the page's own color: told apart by every kind of color vision. */
 export const DIVERGING = {
   light: ["#b35806", "#f1a340", "#f7f7f7", "#92c5de", "#2166ac"],
   dark: ["#fdb863", "#a85e08", "#1b1f24", "#2f6da8", "#92c5de"],

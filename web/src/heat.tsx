@@ -1,8 +1,8 @@
-// A grid of coloured cells on a canvas: the numbers of the cell under the pointer, or of the one the arrow keys lead to.
+// A grid of colored cells on a canvas: the numbers of the cell under the pointer, or of the one the arrow keys lead to.
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { css, inkOn, step, table, type Scale } from "./colour";
+import { css, inkOn, step, table, type Scale } from "./color";
 import { px, short } from "./format";
 import { useTheme, useWidth } from "./hooks";
 import { hideTip, showTip } from "./tip";

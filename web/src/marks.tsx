@@ -1,5 +1,5 @@
 // Marks of a drawing that can be pointed at: the nearest one to the pointer is shown with its numbers, and once the drawing
-// has the keyboard's focus the arrow keys walk from mark to mark. One behaviour for every SVG picture of the page.
+// has the keyboard's focus the arrow keys walk from mark to mark. One behavior for every SVG picture of the page.
 
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useRef, useState } from "preact/hooks";

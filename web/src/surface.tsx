@@ -17,9 +17,9 @@ interface Props {
   /** Inputs along each axis; height[i * n + j] at (x[i], x[j]). */
   x: readonly number[];
   height: ArrayLike<number>;
-  /** Colour at an input, with strength 0 to 1 for the light that falls on it. */
-  colour: (a: number, b: number, light: number) => string;
-  /** Cuts a polygon of inputs where the colour changes, so that borders are exact. */
+  /** Color at an input, with strength 0 to 1 for the light that falls on it. */
+  color: (a: number, b: number, light: number) => string;
+  /** Cuts a polygon of inputs where the color changes, so that borders are exact. */
   split?: (polygon: readonly Input[]) => readonly (readonly Input[])[];
   size: number;
   /** Heights that touch the bottom and the top. */
@@ -36,7 +36,7 @@ interface Props {
 const whole = (polygon: readonly Input[]) => [polygon];
 const tilt = 0.52;  // sine of the angle at which the eye looks down
 
-export function Surface({ label, name, x, height, colour, split = whole, size, low, high, turn, onTurn, line, describe }: Props) {
+export function Surface({ label, name, x, height, color, split = whole, size, low, high, turn, onTurn, line, describe }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const drag = useRef<number | null>(null);
   const at = useRef<readonly [number, number] | null>(null);
@@ -92,7 +92,7 @@ export function Surface({ label, name, x, height, colour, split = whole, size, l
             return project(i + u * stride, j + v * stride, (1 - u) * ((1 - v) * z(i, j) + v * z(i, j + stride)) + u * ((1 - v) * z(i + stride, j) + v * z(i + stride, j + stride)));
           });
           const middle = (k: 0 | 1) => polygon.reduce((sum, at) => sum + at[k], 0) / polygon.length;
-          quads.push({ back: points.reduce((sum, at) => sum + at[2], 0) / points.length, points, fill: colour(middle(0), middle(1), light) });
+          quads.push({ back: points.reduce((sum, at) => sum + at[2], 0) / points.length, points, fill: color(middle(0), middle(1), light) });
         }
       }
     quads.sort((a, b) => b.back - a.back);
@@ -134,7 +134,7 @@ export function Surface({ label, name, x, height, colour, split = whole, size, l
       context.lineTo(ends[0][0], heights(tick));
     }
     context.stroke();
-    // A rim of the page's colour, so that the names can be read on the surface.
+    // A rim of the page's color, so that the names can be read on the surface.
     context.strokeStyle = theme() === "dark" ? "#14181f" : "#fdfcfa";
     context.lineWidth = 4;
     context.lineJoin = "round";
@@ -154,7 +154,7 @@ export function Surface({ label, name, x, height, colour, split = whole, size, l
       context.strokeText(text, right, y);
       context.fillText(text, right, y);
     }
-  }, [x, height, colour, split, size, low, high, turn, line, shade, name]);
+  }, [x, height, color, split, size, low, high, turn, line, shade, name]);
 
   const nearest = (event: PointerEvent): readonly [number, number] => {
     const box = canvas.current!.getBoundingClientRect();

@@ -35,7 +35,7 @@ function announce(): void {
   for (const listener of listeners) listener();
 }
 
-/** Sets the page's colours for the first time and follows the system from then on. */
+/** Sets the page's colors for the first time and follows the system from then on. */
 export function startTheme(): void {
   system.addEventListener("change", () => {
     if (chosen === undefined) announce();

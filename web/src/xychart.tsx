@@ -17,7 +17,7 @@ export interface Point {
 
 export interface Series {
   name: string;
-  /** A class that sets the colour: attention, mlp, plain, third, faint. */
+  /** A class that sets the color: attention, mlp, plain, third, faint. */
   tone: string;
   draw: "line" | "dots" | "both";
   dashed?: boolean;

@@ -60,7 +60,7 @@ export const overlaps = (page) => page.evaluate(() => {
  * @param {{colors?: boolean, within?: string}} [where]  colors: only what a theme changes; within: only in this part of the page
  */
 export async function graveFaults(page, all = false, { colors = false, within } = {}) {
-  await still(page);  // half faded in, words have other colours
+  await still(page);  // half faded in, words have other colors
   await page.evaluate(axe);
   const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {} });
   const grave = result.violations.filter((/** @type {any} */ v) => all || v.impact === "serious" || v.impact === "critical");

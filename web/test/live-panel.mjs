@@ -47,7 +47,7 @@ export function sameBars(shown, theirs, what) {
 }
 
 /** What temperature, top-k and top-p leave of a whole distribution, by their rules: the probability of each token in the draw.
- * @param {{token: number, logprob: number}[]} all  likeliest first @param {number} temperature @param {number} topK @param {number} topP */
+ * @param {{token: number, logprob: number}[]} all  most likely first @param {number} temperature @param {number} topK @param {number} topP */
 export function drawnOf(all, temperature, topK, topP) {
   const total = (/** @type {{weight: number}[]} */ list) => list.reduce((sum, one) => sum + one.weight, 0);
   const highest = all[0]?.logprob ?? 0;

@@ -188,7 +188,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
       const drawn = drawnOf(top, temperature, topK, topP);
       for (const one of shown) near(one.kept, drawn.get(one.token) ?? 0, `${what}, drawn, token ${one.token}`);
       const greatest = await page.locator(".dock-next bdi").first().textContent();
-      assert.equal(greatest, top[0].piece.replaceAll("▁", "␣"), "the likeliest token");
+      assert.equal(greatest, top[0].piece.replaceAll("▁", "␣"), "the most likely token");
       if (edited) ++changed;
       if (round % 3 === 2) {
         const before = await page.locator(".dock textarea").inputValue();

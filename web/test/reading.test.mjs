@@ -105,7 +105,7 @@ describe("what a reader asks for comes into sight", () => {
     await page.context().close();
   });
 
-  test("the frame of what is pointed at has another colour than that of the true next token", async () => {
+  test("the frame of what is pointed at has another color than that of the true next token", async () => {
     for (const dark of [false, true]) {
       const { page } = await open(browser, writePage("short"), { ...desktop, dark });
       await settle(page);
@@ -114,7 +114,7 @@ describe("what a reader asks for comes into sight", () => {
       await grid.focus();
       await page.keyboard.press("ArrowRight");
       const [at, framed] = await grid.evaluate((element) => [getComputedStyle(/** @type {Element} */ (element.querySelector(".cell-at"))).outlineColor, getComputedStyle(/** @type {Element} */ (element.querySelector(".cell.framed"))).boxShadow]);
-      const channels = (/** @type {string} */ colour) => (colour.match(/\d+(\.\d+)?/g) ?? []).slice(0, 3).map(Number);
+      const channels = (/** @type {string} */ color) => (color.match(/\d+(\.\d+)?/g) ?? []).slice(0, 3).map(Number);
       const [a, b] = [channels(at ?? ""), channels(framed ?? "")];
       assert.ok(Math.hypot(...a.map((v, i) => v - (b[i] ?? 0))) > 100, `${at} beside ${framed}`);
       await page.context().close();
@@ -137,7 +137,7 @@ describe("single pictures", () => {
     await page.context().close();
   });
 
-  test("activations are drawn from −2 to 2 and told apart by colour", async () => {
+  test("activations are drawn from −2 to 2 and told apart by color", async () => {
     const { page } = await open(browser, writePage("short"), desktop);
     await settle(page);
     const chart = page.locator("figure[data-picture=activation-curves] svg.drawing").first();

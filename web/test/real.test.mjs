@@ -17,7 +17,7 @@ before(async () => {
 after(() => browser?.close());
 
 if (real.length === 0) test("pages of the program", { skip: "VITRINE_PAGES is not set" });
-// Words take their places by the window's size, colours follow the theme: two looks show both of each.
+// Words take their places by the window's size, colors follow the theme: two looks show both of each.
 for (const path of real) everyPage(() => browser, path, { bothThemes: false, paper: !path.includes("long") });
 // A long prompt has its attention in tiles.
 for (const path of real.filter((one) => readFileSync(one, "utf8").includes('"level":"tiles"'))) longPage(() => browser, path);

@@ -78,9 +78,9 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     assert.deepEqual(faults, []);
   });
 
-  for (const [name, args] of /** @type {const} */ ([["in f32", ["--compute", "f32"]], ["as it is", ["--exact"]], ["quantised", ["--compute", "f32", "--model", join(folder, "small.gguf")]]]))
+  for (const [name, args] of /** @type {const} */ ([["in f32", ["--compute", "f32"]], ["as it is", ["--exact"]], ["quantized", ["--compute", "f32", "--model", join(folder, "small.gguf")]]]))
     test(`numbers are those of the program, ${name}`, async () => {
-      if (name === "quantised") run("vitrine convert \"$0\" small.gguf --dtype q8_0".replace("$0", resolve(golden, "../../models/tales9m")));
+      if (name === "quantized") run("vitrine convert \"$0\" small.gguf --dtype q8_0".replace("$0", resolve(golden, "../../models/tales9m")));
       const url = await start(...args);
       const { page, faults, asked } = await openWalk(url, "?prompt=The%20king%20sat%20on");
       await ready(page);

@@ -22,7 +22,7 @@ const run = (...words) => JSON.parse(execFileSync(/** @type {string} */ (program
 /** @param {number} a @param {number} b @param {string} what */
 const near = (a, b, what) => assert.ok(Math.abs(a - b) <= 1e-4, `${what}: ${a} in WebAssembly, ${b} in the program`);
 
-/** The same tokens with the same log-probabilities; neighbours that are level may change places.
+/** The same tokens with the same log-probabilities; neighbors that are level may change places.
  * @param {{token: number, logprob: number}[]} mine @param {{token: number, logprob: number}[]} theirs @param {string} what */
 function sameTop(mine, theirs, what) {
   assert.equal(mine.length, theirs.length);

@@ -95,7 +95,7 @@ Action define_attribute(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_option(
          "--token", o->token,
-         "The token whose log-probability is explained: an id, a text that is one token, or a piece; default: the likeliest")
+         "The token whose log-probability is explained: an id, a text that is one token, or a piece; default: the most likely")
       ->type_name("TOKEN")
       ->check(not_empty());
   app.add_option("--against", o->against, "Explain why --token and not this one: the difference of their log-probabilities")

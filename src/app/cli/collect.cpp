@@ -38,7 +38,7 @@ class StoredTokens final : public DocumentTokens {
     if (!engine.has_tokenizer()) return;
     const Tokenizer& tokenizer = engine.tokenizer();
     if (data_.tokenizer() != tokenizer_fingerprint(tokenizer))
-      throw InputError(folder + ": was tokenised by another tokenizer than that of " + engine.name() +
+      throw InputError(folder + ": was tokenized by another tokenizer than that of " + engine.name() +
                        ". Make it again with `vitrine data --tokenizer`, or give the text files themselves");
     if (special && tokenizer.adds_bos()) bos_ = tokenizer.bos();
   }

@@ -38,9 +38,9 @@ const std::vector<Command>& commands() {
        "vitrine detokenize 2,2165,374,650,264,614", define_detokenize},
       {"tokenizer", "Train a tokenizer: tokenizer train", "", "", nullptr},
       {"tokenizer train", "Train a tokenizer on text files",
-       "Builds a vocabulary by byte-pair encoding (BPE): the most frequent pair of neighbouring pieces is repeatedly merged into "
+       "Builds a vocabulary by byte-pair encoding (BPE): the most frequent pair of neighboring pieces is repeatedly merged into "
        "a new piece. byte-bpe gives the same ids and merges as Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer. "
-       "sentencepiece-bpe gives the same pieces as SentencePiece's trainer without normalisation. Writes tokenizer.json, "
+       "sentencepiece-bpe gives the same pieces as SentencePiece's trainer without normalization. Writes tokenizer.json, "
        "tokenizer_config.json and, for sentencepiece-bpe, "
        "tokenizer.model. \\n, \\t, \\r and \\\\ can be written in --special, --user-defined and --document. "
        "docs/tokenizer-training.md explains the rules.",
@@ -131,7 +131,8 @@ const std::vector<Command>& commands() {
        "vitrine features --sae my-autoencoder --file examples/fables.txt --feature 12 --logits 5",
        define_features, "an autoencoder"},
       {"graph", "Make the attribution graph of a prompt through transcoders",
-       "Which features of transcoders, tokens and unexplained parts of MLPs act directly on which, and on the likeliest logits, "
+       "Which features of transcoders, tokens and unexplained parts of MLPs act directly on which, and on the most likely "
+       "logits, "
        "with "
        "attention patterns and norms held still: circuit-tracer's definition and values. The graph is pruned to the nodes and "
        "edges "
@@ -142,7 +143,7 @@ const std::vector<Command>& commands() {
        "transcoders"},
       {"verify", "Compare the numbers with those of a reference implementation",
        "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how often "
-       "the likeliest token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "
+       "the most likely token agrees. The last line says \"agrees\", or \"differs\" and where first. The exit code is 1 if a "
        "number is further away than docs/numerics.md allows.",
        "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify},
       {"circuits", "Show what each attention head attends to, and its QK and OV circuits",
@@ -161,7 +162,7 @@ const std::vector<Command>& commands() {
       {"eval", "Evaluate a model: eval perplexity, eval choices, eval compare", "", "", nullptr},
       {"eval perplexity", "Measure how well a model predicts a text",
        "Prints perplexity, the mean of -ln p, bits per byte and standard errors, with the definition that was used: what is "
-       "tokenised, which tokens stand in front, the windows and which tokens are scored. Perplexities of two models can be "
+       "tokenized, which tokens stand in front, the windows and which tokens are scored. Perplexities of two models can be "
        "compared if definition and tokenizer are the same; bits per byte also across tokenizers. --like computes as other "
        "programs "
        "do. docs/evaluation.md tells more.",
@@ -179,8 +180,8 @@ const std::vector<Command>& commands() {
        "vitrine eval choices --file examples/questions.jsonl --show-items\n"
        "vitrine eval choices --file examples/questions.jsonl --json",
        define_eval_choices},
-      {"eval compare", "Compare a quantised file with its original over a text",
-       "OTHER is compared with --model: the KL divergence of the predictions (mean and percentiles), how often the likeliest "
+      {"eval compare", "Compare a quantized file with its original over a text",
+       "OTHER is compared with --model: the KL divergence of the predictions (mean and percentiles), how often the most likely "
        "token is "
        "the same, both perplexities, the change of the probabilities of the text's tokens, and the error of the residual stream "
        "after "
@@ -189,7 +190,7 @@ const std::vector<Command>& commands() {
        "examples/fables.txt",
        define_eval_compare},
       {"train", "Train a model, from fresh weights or from an existing one",
-       "The configuration names model, data, optimiser and schedule; docs/training.md explains every key. The run's folder gets "
+       "The configuration names model, data, optimizer and schedule; docs/training.md explains every key. The run's folder gets "
        "metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; `last` and `best` "
        "name two of them. --resume continues a run that was stopped. Ctrl-C finishes the step and saves; a second Ctrl-C ends at "
        "once. The key lora trains an adapter instead of the model (docs/lora.md), ema keeps averaged weights, and kl_to stays "
@@ -220,7 +221,7 @@ const std::vector<Command>& commands() {
        "vitrine convert models/tales9m tales9m-q8_0.gguf --dtype q8_0\n"
        "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
        define_convert},
-      {"imatrix", "Collect an importance matrix for quantising",
+      {"imatrix", "Collect an importance matrix for quantizing",
        "Runs a text through the model in chunks and adds up the squares of what each matrix reads. convert --imatrix weighs the "
        "error of each weight with it. The file is llama.cpp's: llama-quantize reads it, too, and convert reads those of "
        "llama-imatrix.",
@@ -251,7 +252,7 @@ const std::vector<Command>& commands() {
        "vitrine warp examples/warp.yaml", define_warp},
       {"distill", "Train a model on the predictions of a teacher",
        "The configuration is that of `vitrine train` with a section that names the teacher: any model with the same vocabulary, "
-       "including quantised ones. Metrics, checkpoints, --resume and Ctrl-C work as in training. The example reads data made "
+       "including quantized ones. Metrics, checkpoints, --resume and Ctrl-C work as in training. The example reads data made "
        "by "
        "`vitrine data`; docs/distillation.md explains the divergences, sampling by the student and the cache.",
        "vitrine distill examples/distill.yaml", define_distill},

@@ -80,12 +80,12 @@ void print_report(const CompareArguments& o, const Engine& a, const ModelCompari
     if (d.layer >= 0) print("{:>12.3g}{:>12.3g}", d.attention_mean, d.attention_most);
     print("\n");
   }
-  print("\n{}\n", dim(fmt::format("{:>5}  {:>9}  {}", "at", "KL", "likeliest next")));
+  print("\n{}\n", dim(fmt::format("{:>5}  {:>9}  {}", "at", "KL", "most likely next")));
   for (const PredictionDifference& d : c.predictions) {
     const std::string of_a = shown_piece(a, d.top_a.token), of_b = shown_piece(a, d.top_b.token);
     print("{:>5}  {:>9.3g}  {}{}\n", d.position, d.kl, of_a, of_a == of_b ? "" : dim(" against ") + bold(of_b));
   }
-  print("\nKL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions\n", c.kl_mean, c.kl_most,
+  print("\nKL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions\n", c.kl_mean, c.kl_most,
         percent(c.same_top));
   if (c.first_beyond < 0) {
     print("no layer is beyond {:g}\n", c.threshold);
@@ -96,7 +96,7 @@ void print_report(const CompareArguments& o, const Engine& a, const ModelCompari
   log("a: {} ({}), b: {} ({})", o.a, joined(c.dtypes_a), o.b, joined(c.dtypes_b));
 }
 
-constexpr int64_t kShownTop = 6;  // likeliest tokens that the page shows in the place of each
+constexpr int64_t kShownTop = 6;  // most likely tokens that the page shows in the place of each
 
 // The prompt as a reader sees it, with what this model says of each token. The first one is not predicted by anything.
 StudiedLosses studied_losses(Engine& engine, const std::string& name, const Engine& speller, const Prompt& prompt) {
@@ -125,7 +125,7 @@ void write_compare_page(Engine& a, Engine& b, const CompareArguments& o, const P
   head.title = fmt::format("{} and {}", short_name(o.a), short_name(o.b));
   head.lines.push_back(fmt::format("Both read the same {}. {} holds {}, {} holds {}.", plural(prompt.ids.size(), "token"), o.a,
                                    joined(c.dtypes_a), o.b, joined(c.dtypes_b)));
-  head.lines.push_back(fmt::format("KL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions.",
+  head.lines.push_back(fmt::format("KL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions.",
                                    c.kl_mean, c.kl_most, percent(c.same_top)));
   ModelOptions run = o.model;
   const auto options_of = [&](const std::string& model) {

@@ -172,7 +172,7 @@ Action define_convert(CLI::App& app) {
       "The type of the weights: of a directory f32, f16 or bf16 (default bf16); of a GGUF file also a block type or one of "
       "llama-quantize's mixtures, such as q8_0, q6_k, q5_k_m, q4_k_m, iq4_xs, q4_0, q3_k_m or iq2_m (default: the 16-bit type "
       "that "
-      "the weights have, else f16). docs/quantising.md lists all")
+      "the weights have, else f16). docs/quantizing.md lists all")
       ->transform(known_as)
       ->type_name("TYPE");  // the words are too many for a line
   app.add_option("--imatrix", o->imatrix, "An importance matrix of vitrine imatrix or llama-imatrix, which weighs errors")

@@ -30,7 +30,7 @@ struct CurvesArguments {
   bool json = false;
 };
 
-constexpr const char* kColours[] = {"36", "33", "35", "32", "31", "34"};  // ANSI, one for each run
+constexpr const char* kColors[] = {"36", "33", "35", "32", "31", "34"};  // ANSI, one for each run
 constexpr int kColumns = 72, kRows = 8;
 
 struct RunCurve {
@@ -84,8 +84,8 @@ RunCurve run_curve(const MetricRun& run, const std::string& metric) {
   return curve;
 }
 
-std::string in_colour(size_t run, const std::string& text) {
-  return terminal().colours ? fmt::format("\x1b[{}m{}\x1b[39m", kColours[run % std::size(kColours)], text) : text;
+std::string in_color(size_t run, const std::string& text) {
+  return terminal().colors ? fmt::format("\x1b[{}m{}\x1b[39m", kColors[run % std::size(kColors)], text) : text;
 }
 
 struct Range {
@@ -100,7 +100,7 @@ std::string last_value(const RunCurve& curve) {
   return curve.y.empty() ? "none" : fmt::format("{:.4g} at step {:.0f}", curve.y.back(), curve.x.back());
 }
 
-ColouredPage::Chart metric_chart(const std::string& metric, const std::vector<RunCurve>& curves) {
+ColoredPage::Chart metric_chart(const std::string& metric, const std::vector<RunCurve>& curves) {
   FrontChart chart;
   chart.title = chart.y_label = metric;
   chart.description = metric + " of each run by step";
@@ -120,7 +120,7 @@ void run_curves(CurvesArguments o) {
   if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "lr", "grad_norm"};
   std::vector<MetricRun> runs;
   for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
-  ColouredPage page;
+  ColoredPage page;
   page.title = "Training runs";
   OrderedJson document;
   bool any = false;
@@ -139,7 +139,7 @@ void run_curves(CurvesArguments o) {
     if (o.json) continue;
     std::vector<ChartCurve> drawn;
     for (size_t i = 0; i < curves.size(); ++i)
-      drawn.push_back({curves[i].x, curves[i].y, terminal().colours ? kColours[i % std::size(kColours)] : ""});
+      drawn.push_back({curves[i].x, curves[i].y, terminal().colors ? kColors[i % std::size(kColors)] : ""});
     const Chart chart = braille_chart(drawn, x.low, std::max(x.high, x.low + 1), kColumns, kRows);
     print("{}\n", visible_message(metric));
     for (size_t r = 0; r < chart.lines.size(); ++r)
@@ -149,11 +149,11 @@ void run_curves(CurvesArguments o) {
                                           : "",
             chart.lines[r]);
     for (size_t i = 0; i < curves.size(); ++i)
-      print("           {}  {}\n", in_colour(i, visible_message(curves[i].run)), last_value(curves[i]));
+      print("           {}  {}\n", in_color(i, visible_message(curves[i].run)), last_value(curves[i]));
     print("\n");
   }
   if (!any) throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
-  if (!o.out.empty()) write_file_atomically(o.out, coloured_text_page(page));
+  if (!o.out.empty()) write_file_atomically(o.out, colored_text_page(page));
   if (o.json) print_json(document);
 }
 

@@ -150,7 +150,7 @@ void run_data(DataArguments o) {
     tokenizer = open_tokenizer(model_or_shipped(o.tokenizer));
   }
   ThreadPool pool(static_cast<int>(o.threads));
-  Progress progress("tokenising");
+  Progress progress("tokenizing");
   double tokens_per_second = 0;
   const Prepared made = prepare_data(*tokenizer, pool, o.prepare, o.out, tokenizer_files, [&](const PrepareProgress& now) {
     tokens_per_second = static_cast<double>(now.tokens) / std::max(progress.seconds(), 1e-9);

@@ -191,12 +191,12 @@ Action define_eval_perplexity(CLI::App& app) {
   add_eval_text_options(app, o->text);
   add_choice(app, "--like", o->text.like, "vitrine|transformers|harness|llama.cpp",
              "Whose definition of perplexity (default vitrine); docs/evaluation.md explains them");
-  app.add_flag("--per-token", o->per_token, "Show every token, coloured by its -ln p; with --json its log-probability");
+  app.add_flag("--per-token", o->per_token, "Show every token, colored by its -ln p; with --json its log-probability");
   app.add_option("--against", o->against,
                  "A second model, shown beside the first; differences are by token if the tokens are the same")
       ->type_name("MODEL")
       ->check(not_empty());
-  app.add_option("--out,-o", o->out, "Write a page with the text, coloured by token, and curves")
+  app.add_option("--out,-o", o->out, "Write a page with the text, colored by token, and curves")
       ->type_name("PAGE.html")
       ->check(not_empty());
   add_model_options(app, o->model);

@@ -1,4 +1,4 @@
-// vitrine eval compare: a quantised file against its original, over a text.
+// vitrine eval compare: a quantized file against its original, over a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,7 +76,7 @@ void print_comparison(const Engine& a, const Engine& b, const TextComparison& c)
   for (const auto& [name, share] : kQuantiles)
     quantiles += fmt::format("{}{} {:.3g}", quantiles.empty() ? "" : ", ", name, c.kl_quantile(share));
   line("", quantiles);
-  line("same likeliest token", fmt::format("{} ± {:.2f}", percent(c.same_top.mean), 100 * c.same_top.error));
+  line("same most likely token", fmt::format("{} ± {:.2f}", percent(c.same_top.mean), 100 * c.same_top.error));
   line("probability of the text",
        fmt::format("changes by {:.3f} % ± {:.3f} in the mean, {:.3f} % as root mean square", 100 * c.prob_difference.mean,
                    100 * c.prob_difference.error, 100 * c.prob_difference_rms));
@@ -111,7 +111,7 @@ void run_eval_compare(const EvalCompareArguments& o) {
 
 Action define_eval_compare(CLI::App& app) {
   auto o = std::make_shared<EvalCompareArguments>();
-  app.add_option("OTHER", o->other, "The file to compare with --model, the original: quantised, rounded or merged from it")
+  app.add_option("OTHER", o->other, "The file to compare with --model, the original: quantized, rounded or merged from it")
       ->type_name("")
       ->required();
   add_eval_text_options(app, o->text);

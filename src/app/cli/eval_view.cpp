@@ -15,7 +15,7 @@
 namespace vitrine::cli {
 namespace {
 
-constexpr double kFullLoss = 10, kFullDifference = 4;  // nats that take the full colour
+constexpr double kFullLoss = 10, kFullDifference = 4;  // nats that take the full color
 
 // A span of the text with what is shown of it. share: positive is surprising, or surprises the second model more.
 struct ShownSpan {
@@ -52,13 +52,13 @@ bool same_tokens(const EvalView& view) { return view.second != nullptr && differ
 
 void print_spans(const std::vector<ShownSpan>& spans) {
   for (const ShownSpan& span : spans) {
-    if (!terminal().colours) {
+    if (!terminal().colors) {
       print("{}  {}\n", pad_right(visible(span.text), 20), span.number);
     } else if (const size_t end = span.text.find('\n'); end == std::string::npos) {
-      print("{}", std::isnan(span.share) ? dim(visible(span.text)) : coloured(visible(span.text), -span.share));
-    } else {  // the colour ends with the line
+      print("{}", std::isnan(span.share) ? dim(visible(span.text)) : colored(visible(span.text), -span.share));
+    } else {  // the color ends with the line
       const std::string shown = span.text.substr(0, end) + "⏎";
-      print("{}{}", std::isnan(span.share) ? dim(shown) : coloured(shown, -span.share), span.text.substr(end));
+      print("{}{}", std::isnan(span.share) ? dim(shown) : colored(shown, -span.share), span.text.substr(end));
     }
   }
   print("\n\n");
@@ -107,7 +107,7 @@ void print_tokens(const EvalView& view) {
 
 PictureJson eval_document(const EvalView& view, const std::string& command) {
   StudyHead head;
-  head.kicker = "A text coloured by its loss";
+  head.kicker = "A text colored by its loss";
   head.title = "How well a text is predicted";
   head.lines = {view.result.definition.text(view.engine)};
   head.command = command;

@@ -1,5 +1,5 @@
 #pragma once
-// A scored text token by token: coloured in the terminal, and on a page.
+// A scored text token by token: colored in the terminal, and on a page.
 #include <string>
 #include <vector>
 
@@ -17,13 +17,13 @@ struct EvalView {
   const PerplexityResult* second;  // its scores
 };
 
-/// The text on coloured background; where there are no colours, a line for each token. With two models that have the same tokens
-/// the colours show the difference.
+/// The text on colored background; where there are no colors, a line for each token. With two models that have the same tokens
+/// the colors show the difference.
 void print_tokens(const EvalView& view);
 
 constexpr size_t kMostOnPage = 50000;  // tokens of a page: some MB
 
-/// The document of an offline page (picture/data/study.h) with the coloured text, of two models the difference too, and curves
+/// The document of an offline page (picture/data/study.h) with the colored text, of two models the difference too, and curves
 /// over position and frequency. command: that makes it.
 PictureJson eval_document(const EvalView& view, const std::string& command);
 

@@ -181,7 +181,7 @@ void print_densities(const FeatureTable& table, int64_t d_sae, int64_t top) {
   }
 }
 
-ColouredPage::Chart density_chart(const FeatureSummary& s, int64_t tokens) {
+ColoredPage::Chart density_chart(const FeatureSummary& s, int64_t tokens) {
   BarChart chart;
   chart.title = fmt::format("feature {}: values", s.feature);
   chart.x_label = "tokens";
@@ -196,7 +196,7 @@ ColouredPage::Chart density_chart(const FeatureSummary& s, int64_t tokens) {
   return {bars_svg(chart), chart.description};
 }
 
-ColouredPage::Chart logits_chart(const Engine& engine, int64_t feature, const FeatureLogits& logits) {
+ColoredPage::Chart logits_chart(const Engine& engine, int64_t feature, const FeatureLogits& logits) {
   BarChart chart;
   chart.title = fmt::format("feature {}: logits", feature);
   chart.x_label = "direction · W_U";
@@ -209,10 +209,10 @@ ColouredPage::Chart logits_chart(const Engine& engine, int64_t feature, const Fe
   return {bars_svg(chart), chart.description};
 }
 
-// Contexts with the tokens coloured by the feature's value, and below them how its values spread and what it speaks for.
+// Contexts with the tokens colored by the feature's value, and below them how its values spread and what it speaks for.
 std::string features_page(const Engine& engine, const SparseAutoencoder& sae, const FeatureTable& table,
                           const std::vector<FeatureLogits>& logits) {
-  ColouredPage page;
+  ColoredPage page;
   page.title = "Features at " + sae.hook_name;
   page.lines = {fmt::format("{} autoencoder with {} features, {} of {}", architecture_name(sae), grouped(sae.d_sae),
                             sae.hook_name, engine.name()),
@@ -223,7 +223,7 @@ std::string features_page(const Engine& engine, const SparseAutoencoder& sae, co
     const FeatureSummary& s = table.features[i];
     const double density = static_cast<double>(s.active) / static_cast<double>(std::max<int64_t>(table.tokens, 1));
     for (const FeatureContext& c : s.contexts) {
-      ColouredPage::Passage passage;
+      ColoredPage::Passage passage;
       passage.heading = fmt::format("feature {}, active on {} of tokens: {:.3f} at token {}", s.feature, percent(density),
                                     c.value, grouped(c.position));
       for (size_t t = 0; t < c.tokens.size(); ++t)
@@ -235,7 +235,7 @@ std::string features_page(const Engine& engine, const SparseAutoencoder& sae, co
     if (s.active > 0) page.charts.push_back(density_chart(s, table.tokens));
     if (i < logits.size()) page.charts.push_back(logits_chart(engine, s.feature, logits[i]));
   }
-  return coloured_text_page(page);
+  return colored_text_page(page);
 }
 
 void show_features(Engine& engine, const SparseAutoencoder& sae, const FeaturesArguments& o) {
@@ -349,7 +349,7 @@ Action define_features(CLI::App& app) {
   add_count(app, "--context", o->context, 2, 1 << 20, "Tokens that run together, of --file (default 256)");
   app.add_option(
          "--out,-o", o->out,
-         "Also write a page with the contexts coloured by the feature, its density and its --logits (replaced if it exists)")
+         "Also write a page with the contexts colored by the feature, its density and its --logits (replaced if it exists)")
       ->type_name("PAGE.html")
       ->check(not_empty());
   add_model_options(app, o->model);

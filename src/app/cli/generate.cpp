@@ -19,9 +19,9 @@
 #include "cli/output.h"
 #include "cli/sae_flags.h"
 #include "cli/session.h"
+#include "hooks/listening.h"
 #include "intervene/recipe.h"
 #include "intervene/request.h"
-#include "hooks/listening.h"
 
 namespace vitrine::cli {
 namespace {

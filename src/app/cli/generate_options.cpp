@@ -55,10 +55,10 @@ std::vector<CLI::Option*> add_draw_flags(CLI::App& app, SamplingOptions& s) {
   auto top_k = std::make_shared<int64_t>(0);
   return {add_optional(app, "--temperature,-t", s.temperature, 0, 1e6,
                        "Divide scores by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"),
-          add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K likeliest tokens; 0 is off")
+          add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K most likely tokens; 0 is off")
               ->each([top_k, &s](const std::string& text) { s.top_k = std::stoll(text); }),
-          add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the likeliest tokens whose probabilities sum to P"),
-          add_optional(app, "--min-p", s.min_p, 0, 1, "Sample from the tokens at least P times as likely as the likeliest")};
+          add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the most likely tokens whose probabilities sum to P"),
+          add_optional(app, "--min-p", s.min_p, 0, 1, "Sample from the tokens at least P times as likely as the most likely")};
 }
 
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
@@ -178,7 +178,7 @@ void GenerateFlags::check() const {
   if (flag.empty()) flag = lookup > 0 ? "--lookup" : !draft.empty() ? "--draft" : "";
   if (flag.empty() && !grammars.empty()) flag = grammars[0];
   if (!flag.empty())
-    throw UsageError(fmt::format("{} does not go together with --beams, which searches for the likeliest text.", flag));
+    throw UsageError(fmt::format("{} does not go together with --beams, which searches for the most likely text.", flag));
   if (n_return > beams) throw UsageError(fmt::format("--return: {} hypotheses cannot come from {} beams.", n_return, beams));
   if (max_tokens < 1) throw UsageError("--max-tokens: --beams needs at least 1.");
 }

@@ -16,9 +16,9 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "graph/attribution_graph.h"
-#include "inspect/features.h"
 #include "graph/influence.h"
 #include "graph/json.h"
+#include "inspect/features.h"
 #include "io/atomic_file.h"
 #include "io/file_checks.h"
 #include "picture/page/graph_page.h"
@@ -186,7 +186,7 @@ Action define_graph(CLI::App& app) {
       ->type_name("PAGE.html")
       ->check(not_empty());
   app.add_option("--slug", o->slug, "The graph's name in the document (default graph)")->type_name("NAME");
-  app.add_option("--target", o->targets, "A token whose logit is explained, instead of the likeliest ones. May be repeated")
+  app.add_option("--target", o->targets, "A token whose logit is explained, instead of the most likely ones. May be repeated")
       ->type_name("TOKEN")
       ->expected(1)
       ->take_all()
@@ -195,7 +195,7 @@ Action define_graph(CLI::App& app) {
             "Features that become nodes; of more active ones those with the largest influence (default 7500)");
   add_count(app, "--max-logits", o->options.max_logits, 1, 1000, "Logits that become nodes (default 10)");
   add_number(app, "--logit-share", o->options.logit_share, 0, 1,
-             "The likeliest tokens become nodes until they add up to it (default 0.95)", true);
+             "The most likely tokens become nodes until they add up to it (default 0.95)", true);
   add_number(app, "--node-threshold", o->node_threshold, 0, 1, "Share of the influence that the nodes kept carry (default 0.8)");
   add_number(app, "--edge-threshold", o->edge_threshold, 0, 1,
              "Share of what flows between them that the edges kept carry (default 0.98)");

@@ -27,9 +27,9 @@ std::string number_text(double value, int decimals) {
 
 }  // namespace
 
-// The nearest of the terminal's 6 x 6 x 6 colours between white and a blue (more) or an orange (less): told apart by every
-// common kind of colour blindness. The text on it is black or white, whichever is read better.
-std::string coloured(const std::string& text, double share) {
+// The nearest of the terminal's 6 x 6 x 6 colors between white and a blue (more) or an orange (less): told apart by every
+// common kind of color blindness. The text on it is black or white, whichever is read better.
+std::string colored(const std::string& text, double share) {
   const double t = std::clamp(share, -1.0, 1.0);
   const double blue[3] = {0, 1, 3}, orange[3] = {4, 2, 0}, white[3] = {5, 5, 5};
   const double* end = t < 0 ? orange : blue;
@@ -39,7 +39,7 @@ std::string coloured(const std::string& text, double share) {
   return fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", code, std::abs(t) > 0.6 ? 231 : 16, text);
 }
 
-std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours) {
+std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colors) {
   int label = width_of(map.corner);
   for (const std::string& row : map.rows) label = std::max(label, width_of(row));
   int cell = kCell;
@@ -62,7 +62,7 @@ std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours
         const std::optional<double> value = map.values[r * count + c];
         const std::string shown = pad_left(value ? number_text(*value, decimals) : "", cell);
         const double share = value && map.reach > 0 ? (*value - map.middle) / map.reach : 0;
-        text += colours && value && !std::isnan(*value) ? coloured(shown, share) : shown;
+        text += colors && value && !std::isnan(*value) ? colored(shown, share) : shown;
       }
       text += "\n";
     }

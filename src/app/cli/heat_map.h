@@ -1,5 +1,5 @@
 #pragma once
-// A grid of numbers in the terminal, on coloured cells where there are colours.
+// A grid of numbers in the terminal, on colored cells where there are colors.
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,14 +10,14 @@ struct HeatMap {
   std::string corner;  // names the rows
   std::vector<std::string> rows, columns;
   std::vector<std::optional<double>> values;  // [row, column]; nothing: no such cell; NaN: "-"
-  double middle = 0, reach = 1;               // the colour scale goes from middle - reach (orange) to middle + reach (blue)
+  double middle = 0, reach = 1;               // the color scale goes from middle - reach (orange) to middle + reach (blue)
 };
 
-/// `text` on the terminal's nearest colour between white (share 0) and a blue (1) or an orange (-1).
-std::string coloured(const std::string& text, double share);
+/// `text` on the terminal's nearest color between white (share 0) and a blue (1) or an orange (-1).
+std::string colored(const std::string& text, double share);
 
 /// Lines with newlines. Too many columns for the terminal's width are cut into blocks, one below the other; 0 columns of
 /// terminal: no limit.
-std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colours);
+std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colors);
 
 }  // namespace vitrine::cli

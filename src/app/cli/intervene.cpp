@@ -39,7 +39,7 @@ std::string position_label(const Engine& engine, const InterveneResult& r, int64
   return fmt::format("{} {}", position, shown_piece(engine, r.prompts.run()[static_cast<size_t>(position)]));
 }
 
-// Where a token stands in a list of the likeliest, or its end.
+// Where a token stands in a list of the most likely, or its end.
 auto place_of(const std::vector<TokenLogprob>& list, int32_t token) {
   return std::find_if(list.begin(), list.end(), [&](const TokenLogprob& one) { return one.token == token; });
 }
@@ -50,7 +50,7 @@ double share_of(const TokenLogprob& one) { return std::exp(static_cast<double>(o
 std::string winner_text(const Engine& engine, const std::vector<TokenLogprob>& before, const std::vector<TokenLogprob>& after) {
   const std::string was = shown_piece(engine, before[0].token), now = shown_piece(engine, after[0].token);
   if (before[0].token == after[0].token)
-    return fmt::format("{} stays the likeliest: {} before, {} after", bold(was), percent(share_of(before[0])),
+    return fmt::format("{} stays the most likely: {} before, {} after", bold(was), percent(share_of(before[0])),
                        percent(share_of(after[0])));
   const auto earlier = place_of(before, after[0].token), later = place_of(after, before[0].token);
   return fmt::format("{} ({}) takes the place of {} ({})", bold(now),
@@ -77,13 +77,13 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
       // In points of a per cent: against the same token before.
       const double points = was == before.end() ? 0 : 100 * (share_of(after[i]) - share_of(*was));
       const std::string change = was == before.end() ? "" : fmt::format("{:+.1f}", points);
-      const auto coloured_by = [&](const std::string& text) {
+      const auto colored_by = [&](const std::string& text) {
         return std::abs(points) < 0.05 ? text : points > 0 ? risen(text) : fallen(text);
       };
-      // What was not among the likeliest had less than the last of them.
+      // What was not among the most likely had less than the last of them.
       const bool rose = was == before.end() && after[i].logprob > before.back().logprob;
-      print("{:>4}  {}   {} {}   {}\n", i + 1, column(before[i]), rose ? risen(column(after[i])) : coloured_by(column(after[i])),
-            coloured_by(pad_left(change, 8)),
+      print("{:>4}  {}   {} {}   {}\n", i + 1, column(before[i]), rose ? risen(column(after[i])) : colored_by(column(after[i])),
+            colored_by(pad_left(change, 8)),
             was != before.end() ? dim(fmt::format("{}", was - before.begin() + 1))
             : rose              ? risen("new")
                                 : "new");
@@ -112,7 +112,7 @@ void print_metric(const Engine& engine, const InterveneResult& r) {
   if (!only_a_grid(r)) line += fmt::format(" before {:.4g}, after {:.4g};", *r.metric_before, *r.metric_after);
   if (r.metric_corrupt) {
     line += fmt::format(" clean {:.4g}, corrupt {:.4g};", *r.metric_clean, *r.metric_corrupt);
-    const auto share = r.normalised(*r.metric_after);
+    const auto share = r.normalized(*r.metric_after);
     if (share && !only_a_grid(r)) line += fmt::format(" {:.3f} of the way from corrupt to clean;", *share);
   } else if (only_a_grid(r)) {
     line += fmt::format(" {:.4g};", *r.metric_before);
@@ -123,7 +123,7 @@ void print_metric(const Engine& engine, const InterveneResult& r) {
 
 void print_grid(const Engine& engine, const InterveneResult& r) {
   const InterveneGrid& grid = *r.grid;
-  const bool shares = r.metric_corrupt && r.normalised(*r.metric_clean).has_value();
+  const bool shares = r.metric_corrupt && r.normalized(*r.metric_clean).has_value();
   HeatMap map;
   map.corner = grid.row_axis + " \\ " + grid.column_axis;
   for (const int64_t row : grid.rows) map.rows.push_back(fmt::format("{}", row));
@@ -132,13 +132,13 @@ void print_grid(const Engine& engine, const InterveneResult& r) {
   map.middle = shares ? 0 : *r.metric_before;
   map.reach = shares ? 1 : 1e-12;
   for (const std::optional<double>& value : grid.values) {
-    map.values.push_back(value && shares ? r.normalised(*value) : value);
+    map.values.push_back(value && shares ? r.normalized(*value) : value);
     if (!shares && value) map.reach = std::max(map.reach, std::abs(*value - map.middle));
   }
   print("\n{} {}\n", bold(grid.kind == "path" ? "path patching" : grid.kind + " " + grid.what),
         dim(shares ? "0 as the corrupt run, 1 as the clean one: " + metric_text(engine, r)
                    : metric_text(engine, r) + fmt::format(", {:.4g} before", *r.metric_before)));
-  write_out(heat_map_text(map, terminal().columns, terminal().colours));
+  write_out(heat_map_text(map, terminal().columns, terminal().colors));
   size_t best = grid.values.size();
   for (size_t i = 0; i < grid.values.size(); ++i)
     if (grid.values[i] && (best == grid.values.size() ||
@@ -165,7 +165,7 @@ void print_result(const Engine& engine, const InterveneResult& r) {
   if (r.grid) print_grid(engine, r);
 }
 
-constexpr int64_t kCellTop = 6;  // likeliest tokens that the page shows of every cell
+constexpr int64_t kCellTop = 6;  // most likely tokens that the page shows of every cell
 
 void write_patch_page(Engine& engine, const InterveneArguments& o, const InterveneResult& r) {
   const InterveneGrid& grid = *r.grid;

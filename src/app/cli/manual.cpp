@@ -34,7 +34,7 @@ constexpr Entry kEnvironment[] = {
     {"HF_HUB_OFFLINE", "If 1, pull and info --hub fetch nothing. Other commands never use the network."},
     {"SSL_CERT_FILE", "For pull: the certificates to trust instead of the system's. HTTPS_PROXY and NO_PROXY count, too."},
     {"BROWSER", "For explain --open: the program that shows the page; default: open on macOS, xdg-open elsewhere."},
-    {"NO_COLOR", "If set and not empty, no colours are written to a terminal."},
+    {"NO_COLOR", "If set and not empty, no colors are written to a terminal."},
 };
 constexpr const char* kOverview =
     "Runs decoder-only transformer language models from Hugging Face "

@@ -60,7 +60,8 @@ void add_one_step_options(CLI::App& app, OneStepOptions& o) {
   app.add_option(
          "--one-step", o.prompt,
          "Instead of a run: one step of gradient descent on this text, followed by --target; shows the loss, the gradient "
-         "of each layer and the likeliest tokens before and after. The weights are widened to f32, and everything is computed in "
+         "of each layer and the most likely tokens before and after. The weights are widened to f32, and everything is computed "
+         "in "
          "f32. No "
          "file is written")
       ->type_name("TEXT")

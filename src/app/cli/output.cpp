@@ -37,7 +37,7 @@ std::string shown(utf8proc_int32_t point, std::string_view bytes) {
 }
 
 std::string styled(std::string_view text, const char* code) {
-  if (!terminal().colours) return std::string(text);
+  if (!terminal().colors) return std::string(text);
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 

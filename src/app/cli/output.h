@@ -43,16 +43,16 @@ void finish_output();
 
 /// How the terminal behind stdout wants to be written to: asked once, at the first call.
 struct Terminal {
-  bool is_terminal;  // colours and cursor movement make sense
-  bool colours;      // is_terminal, and NO_COLOR is not set and TERM is not "dumb"
+  bool is_terminal;  // colors and cursor movement make sense
+  bool colors;       // is_terminal, and NO_COLOR is not set and TERM is not "dumb"
   int columns;       // 0 when stdout is no terminal: nothing is cut
 };
 const Terminal& terminal();
 
-/// `text` in bold or grey where colours are wanted, else unchanged.
+/// `text` in bold or grey where colors are wanted, else unchanged.
 std::string bold(std::string_view text);
 std::string dim(std::string_view text);
-/// `text` in blue for what became more and in orange for what became less, where colours are wanted: the heat map's two.
+/// `text` in blue for what became more and in orange for what became less, where colors are wanted: the heat map's two.
 std::string risen(std::string_view text);
 std::string fallen(std::string_view text);
 

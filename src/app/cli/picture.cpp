@@ -117,7 +117,7 @@ void print_table(const PictureTable& table) {
     const PictureGrid& grid = *table.grid;
     write_out(
         heat_map_text({grid.corner, all_visible(grid.rows), all_visible(grid.columns), grid.values, grid.middle, grid.reach},
-                      terminal().columns, terminal().colours));
+                      terminal().columns, terminal().colors));
   }
   std::vector<int> widths;
   for (const PictureTable::Column& column : table.columns) widths.push_back(width_of(column.name));
@@ -150,6 +150,7 @@ void run_picture(PictureArguments o) {
     o.model.json = o.out.ends_with(".json");
     if (!o.svg && !o.model.json) throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg or .json.");
   }
+  if (o.name == "embedding-neighbours") o.name = "embedding-neighbors";  // its name before 0.2
   check_picture_name(o.name);
   const auto only_for = [&](bool given, const char* flag, std::vector<std::string_view> names) {
     if (!given || std::find(names.begin(), names.end(), o.name) != names.end()) return;
@@ -162,7 +163,7 @@ void run_picture(PictureArguments o) {
   only_for(o.head >= 0, "--head", {"attention", "softmax"});
   only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
-  only_for(o.sum.has_value(), "--sum", {"embedding-neighbours"});
+  only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
   if (!o.prompt.has_text && !o.prompt.has_tokens) {
     o.prompt.text = kUsualPrompt;
     o.prompt.has_text = true;
@@ -263,7 +264,7 @@ Action define_picture(CLI::App& app) {
   add_count(app, "--position", o->position, 0, INT32_MAX,
             "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
-  app.add_option("--sum", o->sum, "embedding-neighbours: words with signs between them; default: king - man + woman")
+  app.add_option("--sum", o->sum, "embedding-neighbors: words with signs between them; default: king - man + woman")
       ->type_name("SUM");
   add_model_options(app, o->model);
   return [o] { run_picture(*o); };

@@ -112,7 +112,7 @@ void print_bars(const Engine& engine, Prediction prediction, Draw& draw) {
   }
 }
 
-/// Every position on a line of its own: the piece there, then what was expected after it, likeliest first. The piece that
+/// Every position on a line of its own: the piece there, then what was expected after it, most likely first. The piece that
 /// really came next is in brackets.
 void print_positions(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
   int widest = 5;

@@ -7,7 +7,7 @@ namespace vitrine::cli {
 
 class Progress {
  public:
-  /// what: "tokenising". Nothing is written before show().
+  /// what: "tokenizing". Nothing is written before show().
   explicit Progress(std::string what);
   ~Progress();  // takes the bar away
   Progress(const Progress&) = delete;

@@ -98,7 +98,7 @@ void run_config(const TrainArguments& o, Comm& comm) {
   std::unique_ptr<TrainView> progress;
   TrainEvents events;
   events.started = [&](const TrainEvents::Start& s) {
-    log("{} parameters: {} for weights, gradients and the optimiser's state, about {} for a batch; {} tokens of data",
+    log("{} parameters: {} for weights, gradients and the optimizer's state, about {} for a batch; {} tokens of data",
         grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
         grouped(static_cast<int64_t>(s.data_tokens)));
     for (const TrainEvents::DataShare& d : s.data)

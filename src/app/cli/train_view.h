@@ -25,7 +25,7 @@ class TrainView {
   void clear();
 
  private:
-  // A curve of bounded length: when it is full, neighbours are joined, and from then on more steps share a point.
+  // A curve of bounded length: when it is full, neighbors are joined, and from then on more steps share a point.
   struct History {
     static constexpr size_t kMost = 1024;
     std::vector<double> x, y;

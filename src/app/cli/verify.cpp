@@ -38,7 +38,7 @@ void print_report(const VerifyReport& report) {
   }
   for (const VerifiedQuantity& q : report.quantities) {
     if (q.kl_mean)
-      print("{}: KL {:.3g} mean, {:.3g} largest; the likeliest token is the same at {} of positions\n", q.quantity, *q.kl_mean,
+      print("{}: KL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions\n", q.quantity, *q.kl_mean,
             q.kl_max.value_or(0), percent(q.top1_agreement.value_or(0)));
     if (!q.held) print("{}: furthest at {}: {:g}, the reference has {:g}\n", q.hook, q.worst_at, q.worst_ours, q.worst_reference);
   }

@@ -153,7 +153,7 @@ void Answer::hold(const std::vector<TokenLogprob>& likeliest) {
   if (const size_t most = service_.options().most_likeliest; likeliest_ > most)
     fail(ApiError(400, "answer_too_large",
                   "the answer would hold more than " + std::to_string(most) +
-                      " likeliest tokens beside its own; ask for fewer of them, for fewer or shorter texts, or for a stream"));
+                      " most likely tokens beside its own; ask for fewer of them, for fewer or shorter texts, or for a stream"));
 }
 
 void Answer::take_end(Choice& choice, EndEvent&& event) {

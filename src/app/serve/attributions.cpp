@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "inspect/attribution.h"
-#include "intervene/plan.h"
 #include "hooks/listening.h"
+#include "inspect/attribution.h"
 #include "inspect/parts.h"
+#include "intervene/plan.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
 #include "serve/lora.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMostTop = 100;
 constexpr size_t kMostReadings = 100'000;  // points times positions times tokens of a lens
 
-Field top_field(const char* what) { return {"top", type::integer, what, Use::honoured, 1, static_cast<double>(kMostTop)}; }
+Field top_field(const char* what) { return {"top", type::integer, what, Use::honored, 1, static_cast<double>(kMostTop)}; }
 
 // A token as a field: an id, a text that is one token, or a piece.
 std::optional<int32_t> token_field(const Fields& fields, const std::string& name, const Engine& engine) {
@@ -62,7 +62,7 @@ const std::vector<Field>& lens_fields() {
       joined({inside_prompt_fields(),
               lora_fields(),
               {{"positions", type::integers, "After which tokens; negative ones count from the end. Default: all."},
-               top_field("So many likeliest tokens of each reading. Default: 5."),
+               top_field("So many most likely tokens of each reading. Default: 5."),
                Field::refused("edits", "the lens reads the model as it is; /v1/inspect takes edits")}});
   return table;
 }
@@ -101,12 +101,12 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 }
 
 const std::vector<Field>& heads_fields() {
-  static const std::vector<Field> table =
-      joined({inside_prompt_fields(),
-              lora_fields(),
-              {{"token", type::integer | type::text, "Whose logit: an id, or a text that is one token. Default: the likeliest."},
-               {"against", type::integer | type::text, "Less that of this one."},
-               {"position", type::integer, "After which token. Default: -1, the last."}}});
+  static const std::vector<Field> table = joined(
+      {inside_prompt_fields(),
+       lora_fields(),
+       {{"token", type::integer | type::text, "Whose logit: an id, or a text that is one token. Default: the most likely."},
+        {"against", type::integer | type::text, "Less that of this one."},
+        {"position", type::integer, "After which token. Default: -1, the last."}}});
   return table;
 }
 
@@ -156,7 +156,7 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   json["rounding"] = less([](const LogitAttribution::Logit& logit) { return logit.rounding; });
   json["before_cap"] = less([](const LogitAttribution::Logit& logit) { return logit.before_cap; });
   json["logit"] = less([](const LogitAttribution::Logit& logit) { return logit.logit; });
-  if (!token)  // the picture is of the likeliest one
+  if (!token)  // the picture is of the most likely one
     json["command"] = command_line(
         service, {"picture", "logit-attribution", "--position", std::to_string(first.position), "--json"}, adapters, prompt.ids);
   add_ignored(fields, json);
@@ -168,9 +168,9 @@ const std::vector<Field>& attribute_fields() {
       joined({inside_prompt_fields(),
               lora_fields(),
               {{"token", type::integer | type::text,
-                "Whose log-probability: an id, or a text that is one token. Default: the likeliest."},
+                "Whose log-probability: an id, or a text that is one token. Default: the most likely."},
                {"against", type::integer | type::text, "Less that of this one."},
-               {"steps", type::integer, "Points of integrated gradients; 0: without them. Default: 64.", Use::honoured, 0, 256},
+               {"steps", type::integer, "Points of integrated gradients; 0: without them. Default: 64.", Use::honored, 0, 256},
                {"baseline", type::text, "mean (the default) or zero: where integrated gradients start."}}});
   return table;
 }

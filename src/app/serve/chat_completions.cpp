@@ -159,8 +159,8 @@ class ChatCompletionAnswer final : public Answer {
 const std::vector<Field>& chat_completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    const Field most{"max_completion_tokens", integer, "New tokens at most; -1 or nothing: until the context is full.",
-                     Use::honoured,           -1,      1e9};
+    const Field most{
+        "max_completion_tokens", integer, "New tokens at most; -1 or nothing: until the context is full.", Use::honored, -1, 1e9};
     Field old = most, native = most;
     old.name = "max_tokens", native.name = "n_predict";
     old.same_as = native.same_as = most.name;
@@ -171,10 +171,10 @@ const std::vector<Field>& chat_completion_fields() {
          {most,
           old,
           native,
-          {"n", integer, "Answers; default 1.", Use::honoured, 1, 128},
+          {"n", integer, "Answers; default 1.", Use::honored, 1, 128},
           {"logprobs", boolean,
            "Log-probabilities of the answer's tokens, as log-softmax of the unmodified logits. Default: false."},
-          {"top_logprobs", integer, "So many likeliest tokens beside each; needs logprobs. Default: 0.", Use::honoured, 0, 100},
+          {"top_logprobs", integer, "So many most likely tokens beside each; needs logprobs. Default: 0.", Use::honored, 0, 100},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
           format_field(),

@@ -145,7 +145,7 @@ class CompletionAnswer final : public Answer {
         entry = ids = OrderedJson::object();
         for (const TokenLogprob& t : likeliest) {
           const std::string name = token_text(engine, t.token);
-          if (entry.contains(name)) continue;  // of tokens that read alike the likeliest
+          if (entry.contains(name)) continue;  // of tokens that read alike the most likely
           entry[name] = t.logprob;
           ids[name] = t.token;
         }
@@ -220,22 +220,22 @@ std::vector<CompletionPrompt> read_prompts_of(const OrderedJson& json, const Ser
 const std::vector<Field>& completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    const Field most{"max_tokens",  integer, "New tokens at most; default 16; -1: until the context is full.",
-                     Use::honoured, -1,      1e9};
+    const Field most{"max_tokens", integer, "New tokens at most; default 16; -1: until the context is full.",
+                     Use::honored, -1,      1e9};
     Field native = most;
     native.name = "n_predict", native.same_as = most.name, native.about = "The same as `max_tokens`.";
     std::vector<Field> own = {
         {"model", text, "The model's name, an alias, or nothing."},
-        {"prompt", text | list, "What is continued: a string, a list of ids, or a list of either.", Use::honoured},
+        {"prompt", text | list, "What is continued: a string, a list of ids, or a list of either.", Use::honored},
         most,
         native,
-        {"n", integer, "Texts for each prompt; default 1.", Use::honoured, 1, 128},
+        {"n", integer, "Texts for each prompt; default 1.", Use::honored, 1, 128},
         {"best_of", integer, "Generates so many and gives the n with the highest log-probability per token; default n.",
-         Use::honoured, 1, 128},
+         Use::honored, 1, 128},
         {"echo", boolean, "The text begins with the prompt, and logprobs with its tokens. Default: false."},
         {"logprobs", integer,
-         "Log-probabilities of tokens with so many likeliest beside each, as log-softmax of the unmodified logits.",
-         Use::honoured, 0, 100},
+         "Log-probabilities of tokens with so many most likely beside each, as log-softmax of the unmodified logits.",
+         Use::honored, 0, 100},
         {"stream", boolean, "The answer comes as server-sent events. Default: false."},
         {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
         format_field(),

@@ -192,7 +192,7 @@ const std::vector<Field>& embedding_fields() {
     return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
                               input,
                               {"encoding_format", text, "float (the default), or base64: little-endian 32-bit floats."},
-                              {"dimensions", integer, "The model's width; others are refused.", Use::honoured, 1, 1e9},
+                              {"dimensions", integer, "The model's width; others are refused.", Use::honored, 1, 1e9},
                               lora_fields()[0],
                               Field::ignored("user", "Whose request it is: changes nothing.")};
   }();

@@ -219,7 +219,7 @@ void Fields::ignore_others(const OrderedJson& object, const std::string& where, 
 const std::set<std::string>& Fields::ignored() const {
   for (const auto& [name, value] : body_.items()) {
     const Field* field = value.is_null() ? nullptr : known(name);
-    if (field != nullptr && field->use == Use::honoured && !asked_.contains(name))
+    if (field != nullptr && field->use == Use::honored && !asked_.contains(name))
       throw std::logic_error("the endpoint's table has the field " + name + ", and nobody read it");
   }
   return ignored_;

@@ -1,6 +1,6 @@
 #pragma once
 // What a request may hold. Each endpoint has a table of its fields; reading, errors, the OpenAPI document and the tables of
-// docs/http-api.md come from it. A field is honoured, or ignored and named in the answer, or refused by name.
+// docs/http-api.md come from it. A field is honored, or ignored and named in the answer, or refused by name.
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -20,13 +20,13 @@ inline constexpr unsigned boolean = 1, integer = 2, number = 4, text = 8, object
                           integers = 64 /*a list of them*/, list = 128 /*of anything*/;
 }
 
-enum class Use : uint8_t { honoured, ignored, refused };
+enum class Use : uint8_t { honored, ignored, refused };
 
 struct Field {
   std::string name;
   unsigned types;
   std::string about;  // what it does and its default; refused: why, and what to do instead
-  Use use = Use::honoured;
+  Use use = Use::honored;
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   std::string harmless = {};  // refused: a JSON list of values that ask for nothing, as "[0, false]"
   bool required = false;
@@ -62,7 +62,7 @@ class Fields {
   void ignore(std::string name) { ignored_.insert(std::move(name)); }
   /// The same of the members of an object at `where` that are not among `known`; null counts as absent.
   void ignore_others(const OrderedJson& object, const std::string& where, std::initializer_list<std::string_view> known);
-  /// The fields of the request that change nothing, for the answer. Errors: std::logic_error if an honoured field was not asked
+  /// The fields of the request that change nothing, for the answer. Errors: std::logic_error if an honored field was not asked
   /// for: a mistake in the endpoint.
   const std::set<std::string>& ignored() const;
 

@@ -36,22 +36,22 @@ const std::vector<LiveField>& all_live_fields() {
          {"add_special", boolean, "BOS and EOS by the tokenizer's rule, with a text. Default: true."}},
         {" document ", {"pictures", texts, "`document`: these pictures alone, without steps. Default: all, and the steps."}},
         {" document ", {"gradients", boolean, "`document`: with the pictures that run the model backward. Default: true."}},
-        {" document units ", {"layer", integer, "`document`, `units`: of this layer.", Use::honoured, 0, 1e6}},
-        {" document ", {"head", integer, "`document`: of pictures of one head.", Use::honoured, 0, 1e6}},
-        {" document units ", {"position", integer, "`document`, `units`: of this token.", Use::honoured, 0, 1e9}},
+        {" document units ", {"layer", integer, "`document`, `units`: of this layer.", Use::honored, 0, 1e6}},
+        {" document ", {"head", integer, "`document`: of pictures of one head.", Use::honored, 0, 1e6}},
+        {" document units ", {"position", integer, "`document`, `units`: of this token.", Use::honored, 0, 1e9}},
         {" next generate inspect ",
          {"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."}},
         {" next generate ",
-         {"temperature", number, "`next`, `generate`: of the draw. Default: none, the likeliest token.", Use::honoured, 0, 100}},
-        {" next generate ", {"top_k", integer, "`next`, `generate`: so many likeliest tokens are left.", Use::honoured, 0, 1e9}},
+         {"temperature", number, "`next`, `generate`: of the draw. Default: none, the most likely token.", Use::honored, 0, 100}},
+        {" next generate ", {"top_k", integer, "`next`, `generate`: so many most likely tokens are left.", Use::honored, 0, 1e9}},
         {" next generate ",
-         {"top_p", number, "`next`, `generate`: the likeliest that hold this probability are left.", Use::honoured, 0, 1}},
+         {"top_p", number, "`next`, `generate`: the most likely that hold this probability are left.", Use::honored, 0, 1}},
         {" next generate ",
-         {"min_p", number, "`next`, `generate`: those with this share of the likeliest one's are left.", Use::honoured, 0, 1}},
-        {" next generate ", {"seed", integer, "`generate`: of the draws. Default: 0.", Use::honoured, 0, 9e15}},
-        {" generate ", {"max_tokens", integer, "`generate`: new tokens at most. Default: 16.", Use::honoured, 1, 4096}},
+         {"min_p", number, "`next`, `generate`: those with this share of the most likely one's are left.", Use::honored, 0, 1}},
+        {" next generate ", {"seed", integer, "`generate`: of the draws. Default: 0.", Use::honored, 0, 9e15}},
+        {" generate ", {"max_tokens", integer, "`generate`: new tokens at most. Default: 16.", Use::honored, 1, 4096}},
         {" inspect ", {"hooks", texts, "`inspect`: names of intermediates, as of /v1/inspect."}},
-        {" units ", {"units", integer, "`units`: so many of the most active. Default: 8.", Use::honoured, 1, 64}},
+        {" units ", {"units", integer, "`units`: so many of the most active. Default: 8.", Use::honored, 1, 64}},
         {" patch ", {"corrupt", text | integers | object, "`patch`: a second prompt, for patch, path and values from it."}},
         {" patch ", {"run", text, "`patch`: which prompt is changed: clean or corrupt."}},
         {" patch ", {"metric", text | object, "`patch`: what a run is measured by."}},
@@ -61,9 +61,9 @@ const std::vector<LiveField>& all_live_fields() {
         {" patch ", {"path", object, "`patch`: a grid of senders, along the direct paths to the receivers."}},
         {" patch ", {"all_positions", boolean, "`patch`: predictions after every token. Default: false."}},
         {" train ", {"target", text, "`train`: what should follow the prompt."}},
-        {" train ", {"rate", number, "`train`: the learning rate. Default: 0.003.", Use::honoured, 0, 1e6}},
+        {" train ", {"rate", number, "`train`: the learning rate. Default: 0.003.", Use::honored, 0, 1e6}},
         {" next units patch train ",
-         {"top", integer, "So many likeliest tokens. Default: 20 of `next`, 5 of `units`, else 10.", Use::honoured, 1, 1e6}},
+         {"top", integer, "So many most likely tokens. Default: 20 of `next`, 5 of `units`, else 10.", Use::honored, 1, 1e6}},
     };
     return fields;
   }();
@@ -125,7 +125,7 @@ void live(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const std::string& body = exchange->request().body;
   Fields fields(body, fields_of_live(request), service.options().strict_fields);
   for (const Field& field : fields_of_live(request))  // live_answer reads them
-    if (field.use == Use::honoured) fields.find(field.name);
+    if (field.use == Use::honored) fields.find(field.name);
   service.model_named(fields.text("model"));
   check_changes(fields, request, service.engine().shape().n_heads);
   InsideRun run(service, exchange, {});

@@ -50,7 +50,7 @@ const std::vector<Field>& lora_fields() {
                                             "is not there, and adapters that are not listed do not act. Without the field: the "
                                             "adapter that `model` names, or else those "
                                             "of GET /lora-adapters with their scales.",
-                                            Use::honoured}};
+                                            Use::honored}};
   return table;
 }
 
@@ -109,8 +109,8 @@ const std::vector<Field>& adapter_scale_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     Field id{"id", integer, "The adapter's, of GET /lora-adapters."};
-    Field scale{"scale",       number,         "How much of it requests have that choose no adapter.",
-                Use::honoured, -kLargestScale, kLargestScale};
+    Field scale{"scale",      number,         "How much of it requests have that choose no adapter.",
+                Use::honored, -kLargestScale, kLargestScale};
     id.required = scale.required = true;
     return std::vector<Field>{id, scale, Field::ignored("path", "Adapters are known by their id."),
                               Field::ignored("name", "Adapters are known by their id.")};

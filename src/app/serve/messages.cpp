@@ -314,7 +314,7 @@ std::vector<Field> prompt_fields() {
 const std::vector<Field>& message_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field most{"max_tokens", integer, "New tokens at most.", Use::honoured, 1, 1e9};
+    Field most{"max_tokens", integer, "New tokens at most.", Use::honored, 1, 1e9};
     most.required = true;
     Field stops{"stop_sequences", texts, "The same as `stop`."};
     stops.same_as = "stop";

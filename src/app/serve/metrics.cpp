@@ -22,8 +22,8 @@ class MetricsText {
     }
     text_ += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, h.count, h.sum);
   }
-  void labelled(const char* name, const char* help, const char* label,
-                std::initializer_list<std::pair<const char*, double>> values) {
+  void labeled(const char* name, const char* help, const char* label,
+               std::initializer_list<std::pair<const char*, double>> values) {
     text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, help);
     for (const auto& [word, v] : values) text_ += fmt::format("{}{{{}=\"{}\"}} {}\n", name, label, word, v);
   }
@@ -45,8 +45,8 @@ std::string metrics_text(const SchedulerStats& s, const AdapterList::Size& adapt
   m.gauge("vitrine_busy_seconds", "Since the running step or job began; long means stuck.", s.busy_seconds_now);
   m.counter("vitrine_streams_submitted_total", "Streams that entered the queue.", d(s.submitted));
   m.counter("vitrine_streams_refused_total", "Streams and jobs that found the queue full.", d(s.refused));
-  m.labelled("vitrine_streams_ended_total", "Streams by their end.", "end",
-             {{"stop", d(s.stopped)}, {"length", d(s.length)}, {"cancelled", d(s.cancelled)}, {"failed", d(s.failed)}});
+  m.labeled("vitrine_streams_ended_total", "Streams by their end.", "end",
+            {{"stop", d(s.stopped)}, {"length", d(s.length)}, {"cancelled", d(s.cancelled)}, {"failed", d(s.failed)}});
   m.counter("vitrine_jobs_total", "Jobs that were run alone: embeddings, inspection.", d(s.jobs));
   m.counter("vitrine_preempted_total", "Times a stream gave its cache back.", d(s.preempted));
   m.counter("vitrine_steps_total", "Steps of the model.", d(s.steps));
@@ -63,8 +63,8 @@ std::string metrics_text(const SchedulerStats& s, const AdapterList::Size& adapt
   m.gauge("vitrine_cache_bytes_most", "Keys and values that may be in use.", d(s.cache_bytes_most));
   m.gauge("vitrine_prefixes", "Sequences in the prefix cache.", d(s.prefixes));
   m.gauge("vitrine_prefix_tokens", "Tokens in it; shared beginnings count once.", d(s.prefix_tokens));
-  m.labelled("vitrine_prefix_lookups_total", "Prompts that found a beginning in the prefix cache or did not.", "found",
-             {{"yes", d(s.prefix_hits)}, {"no", d(s.prefix_misses)}});
+  m.labeled("vitrine_prefix_lookups_total", "Prompts that found a beginning in the prefix cache or did not.", "found",
+            {{"yes", d(s.prefix_hits)}, {"no", d(s.prefix_misses)}});
   m.counter("vitrine_prefix_evictions_total", "Sequences that left the prefix cache for others.", d(s.prefix_evictions));
   m.gauge("vitrine_adapters", "LoRA adapters that are loaded.", d(adapters.adapters));
   m.gauge("vitrine_adapter_bytes", "Their numbers, those of removed ones that still run included.", d(adapters.bytes));

@@ -191,8 +191,8 @@ const std::vector<Field>& native_completion_fields() {
     Field prompt{"prompt", text | list | object,
                  "A string, ids, or both mixed in a list; a list of strings or of lists: several prompts."};
     prompt.required = true;
-    const Field most{"n_predict",   integer, "New tokens at most; -1 (the default): until the context is full.",
-                     Use::honoured, -1,      1e9};
+    const Field most{"n_predict",  integer, "New tokens at most; -1 (the default): until the context is full.",
+                     Use::honored, -1,      1e9};
     Field old = most;
     old.name = "max_tokens", old.same_as = most.name, old.about = "The same as `n_predict`.";
     return joined(
@@ -200,9 +200,9 @@ const std::vector<Field>& native_completion_fields() {
           prompt,
           most,
           old,
-          {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honoured, 1, 128},
-          {"n_probs", integer, "So many likeliest tokens beside each, with log-probabilities under the unmodified logits.",
-           Use::honoured, 0, 100},
+          {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honored, 1, 128},
+          {"n_probs", integer, "So many most likely tokens beside each, with log-probabilities under the unmodified logits.",
+           Use::honored, 0, 100},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"return_tokens", boolean, "Ids of the text. Default: false; streams always tell them."},
           {"return_progress", boolean, "A stream tells how far the prompt is read. Default: false."},

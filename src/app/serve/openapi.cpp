@@ -44,7 +44,7 @@ OrderedJson schema_of(const Field& field) {
 OrderedJson body_schema(const std::vector<Field>& fields) {
   OrderedJson properties = OrderedJson::object(), required = OrderedJson::array();
   for (const Field& field : fields) {
-    if (field.use == Use::honoured) {
+    if (field.use == Use::honored) {
       properties[field.name] = schema_of(field);
     } else if (field.use == Use::ignored) {
       properties[field.name] = {{"description", "Ignored. " + field.about}};

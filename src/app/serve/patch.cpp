@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "generate/generate.h"
+#include "hooks/listening.h"
 #include "intervene/request.h"
 #include "intervene/run.h"
-#include "hooks/listening.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
 #include "serve/lora.h"
@@ -50,7 +50,7 @@ const std::vector<Field>& patch_fields() {
         {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
         {"path", object, "A grid of senders, along the direct paths to the receivers."},
         lora_fields()[0],
-        {"top", integer, "So many likeliest tokens before and after. Default: 10.", Use::honoured, 1, 100},
+        {"top", integer, "So many most likely tokens before and after. Default: 10.", Use::honored, 1, 100},
         {"all_positions", boolean, "Predictions after every token. Default: false."},
     };
   }();
@@ -87,7 +87,7 @@ const std::vector<Field>& steer_fields() {
     Field edits{"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."};
     edits.required = true;
     return joined({inside_prompt_fields(),
-                   {edits, {"max_tokens", type::integer, "New tokens at most. Default: 40.", Use::honoured, 1, 4096}},
+                   {edits, {"max_tokens", type::integer, "New tokens at most. Default: 40.", Use::honored, 1, 4096}},
                    sampling_fields(),
                    foreign_fields()});
   }();

@@ -30,9 +30,9 @@ const std::vector<Field>& picture_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
               lora_fields(),
-              {{"layer", type::integer, "Of pictures of one layer. Default: the picture's choice.", Use::honoured, 0, 1e6},
-               {"head", type::integer, "Of pictures of one head.", Use::honoured, 0, 1e6},
-               {"position", type::integer, "Of pictures of one token.", Use::honoured, 0, 1e9},
+              {{"layer", type::integer, "Of pictures of one layer. Default: the picture's choice.", Use::honored, 0, 1e6},
+               {"head", type::integer, "Of pictures of one head.", Use::honored, 0, 1e6},
+               {"position", type::integer, "Of pictures of one token.", Use::honored, 0, 1e9},
                {"format", type::text, "data (the default): the picture's numbers; svg: the drawing."}}});
   return table;
 }

@@ -259,7 +259,7 @@ const std::vector<Field>& response_fields() {
         {{{"model", text, "The model's name, an alias, or nothing."},
           input,
           {"instructions", text, "A system message in front."},
-          {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honoured, 1, 1e9},
+          {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honored, 1, 1e9},
           {"stream", boolean, "The answer comes as server-sent events. Default: false."},
           {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must know tools."},
           {"tool_choice", text | object,

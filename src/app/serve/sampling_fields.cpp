@@ -78,41 +78,41 @@ const std::vector<Field>& sampling_fields() {
     using namespace type;
     const Field repetition{
         "repetition_penalty", number, "Divides positive scores of tokens seen before, multiplies negative ones; 1 is off.",
-        Use::honoured,        1e-6,   1e6};
+        Use::honored,         1e-6,   1e6};
     std::vector<Field> fields = {
-        {"temperature", number, "Divides scores; 0 is greedy.", Use::honoured, 0, 1e6},
-        {"top_p", number, "Draws from the likeliest tokens whose probabilities sum to this; 1 is off.", Use::honoured, 0, 1},
-        {"top_k", integer, "Draws from so many of the likeliest tokens; 0 and -1 are off.", Use::honoured, -1, 2147483647},
-        {"min_p", number, "Draws from tokens at least this times as likely as the likeliest; 0 is off.", Use::honoured, 0, 1},
-        {"typical_p", number, "Locally typical sampling; 1 is off.", Use::honoured, 0, 1},
-        {"frequency_penalty", number, "Subtracted from a token's score each time it was generated; 0 is off.", Use::honoured, -2,
+        {"temperature", number, "Divides scores; 0 is greedy.", Use::honored, 0, 1e6},
+        {"top_p", number, "Draws from the most likely tokens whose probabilities sum to this; 1 is off.", Use::honored, 0, 1},
+        {"top_k", integer, "Draws from so many of the most likely tokens; 0 and -1 are off.", Use::honored, -1, 2147483647},
+        {"min_p", number, "Draws from tokens at least this times as likely as the most likely; 0 is off.", Use::honored, 0, 1},
+        {"typical_p", number, "Locally typical sampling; 1 is off.", Use::honored, 0, 1},
+        {"frequency_penalty", number, "Subtracted from a token's score each time it was generated; 0 is off.", Use::honored, -2,
          2},
-        {"presence_penalty", number, "Subtracted from a token's score once it was generated; 0 is off.", Use::honoured, -2, 2},
+        {"presence_penalty", number, "Subtracted from a token's score once it was generated; 0 is off.", Use::honored, -2, 2},
         repetition,
         same("repeat_penalty", repetition),
         {"logit_bias", object | list,
          "Added to the scores of tokens: {\"id\": number}, or pairs [id or text, number]; false in a number's place forbids the "
          "token.",
-         Use::honoured},
+         Use::honored},
         {"seed", integer,
          "The same seed gives the same text, with --exact to the bit; without it near ties may fall otherwise beside other work "
          "or after a cached prompt. Absent or -1: one is drawn. All 64 bits count.",
-         Use::honoured},
+         Use::honored},
         {"stop", text | texts,
          "Strings that end the text, wherever token borders lie; they are not part of it. At most 128, of 64 KiB together.",
-         Use::honoured},
+         Use::honored},
         {"include_stop_str_in_output", boolean, "The text ends with the stop string that ended it. Default: false.",
-         Use::honoured},
-        {"stop_token_ids", integers, "Further tokens that end the text.", Use::honoured},
-        {"ignore_eos", boolean, "The model's own end tokens do not end the text. Default: false.", Use::honoured},
-        {"min_tokens", integer, "Before so many new tokens no end token is taken. Default: 0.", Use::honoured, 0, kMostTokens},
+         Use::honored},
+        {"stop_token_ids", integers, "Further tokens that end the text.", Use::honored},
+        {"ignore_eos", boolean, "The model's own end tokens do not end the text. Default: false.", Use::honored},
+        {"min_tokens", integer, "Before so many new tokens no end token is taken. Default: 0.", Use::honored, 0, kMostTokens},
     };
     const Field drafts{
         "speculative.n_max",
         integer,
         "Up to so many tokens, 7 at most, are drafted for each step by prompt lookup: those that followed the last ones before. "
         "No token changes by it. 0: none. Default: --lookup of the server.",
-        Use::honoured,
+        Use::honored,
         0,
         1e9};
     fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});

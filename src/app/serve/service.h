@@ -28,8 +28,8 @@ struct ServiceOptions {
   // Requests that look inside the model and are under way at once; another one is answered with 429. They wait on request
   // threads, of which streams need some, too.
   int most_inside = 4;
-  // Likeliest tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send them
-  // at once.
+  // Most likely tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send
+  // them at once.
   size_t most_likeliest = size_t{1} << 21;
   int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
   std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs

@@ -1,5 +1,5 @@
 #pragma once
-// FNV-1a, a checksum of bytes that anybody can compute; no defence against whoever wants two texts to share one.
+// FNV-1a, a checksum of bytes that anybody can compute; no defense against whoever wants two texts to share one.
 // Source: Fowler, Noll, Vo, http://www.isthe.com/chongo/tech/comp/fnv
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 namespace vitrine {
 
-/// Sorts so that before(b, a) holds for no neighbours a, b; elements that are equal under it keep their order.
+/// Sorts so that before(b, a) holds for no neighbors a, b; elements that are equal under it keep their order.
 template <class T, class Before>
 void merge_sort(std::vector<T>& items, const Before& before) {
   std::vector<T> from = items;

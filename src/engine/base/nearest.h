@@ -7,7 +7,7 @@
 
 namespace vitrine {
 
-/// Insertions, deletions, replacements and swaps of neighbouring letters that turn `a` into `b`, no letter touched twice
+/// Insertions, deletions, replacements and swaps of neighboring letters that turn `a` into `b`, no letter touched twice
 /// (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -12,7 +12,7 @@ namespace vitrine {
 /// Runs chunked work on the caller and its workers.
 /// Chunks are cut by shape, never by the number of threads, so results do not depend on it. Each thread has its own
 /// contiguous share first (it finds the same rows in its cache again) and then takes from the others, so that a core
-/// lost to a neighbour costs its share and no more. Not re-entrant: a chunk must not call run(). One caller at a time.
+/// lost to a neighbor costs its share and no more. Not re-entrant: a chunk must not call run(). One caller at a time.
 class ThreadPool {
  public:
   /// threads: the caller included; 0 means the cores this process may use. Errors: RunError if the system gives fewer.

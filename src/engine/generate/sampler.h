@@ -35,7 +35,7 @@ struct Pick {
 ///   temperature  s(t) /= temperature
 ///   top_k        drops every t with s(t) below the k-th largest score (ties with it stay)
 ///   top_p        drops the unlikeliest tokens while their summed probability stays <= 1 - p (equal scores: lower id first)
-///   min_p        drops every t with probability below min_p times that of the likeliest
+///   min_p        drops every t with probability below min_p times that of the most likely
 ///   typical      keeps the tokens whose -log p is nearest to the entropy until their mass reaches p (ties stay)
 /// Every rule that cuts leaves at least one token. Nothing is sorted: a token costs a few passes over V.
 ///

@@ -33,7 +33,7 @@ struct SamplingOptions {
   uint64_t seed = 0;
   std::vector<SamplingRule> order{std::begin(kDefaultSamplingOrder), std::end(kDefaultSamplingOrder)};
 
-  /// Whether the next token is drawn. Otherwise it is the likeliest after bias and penalties (greedy): so it is if none of
+  /// Whether the next token is drawn. Otherwise it is the most likely after bias and penalties (greedy): so it is if none of
   /// temperature, top_k, top_p, min_p, typical_p is given, or if the temperature is 0.
   bool draws() const;
   /// Whether bias or penalties change a score.

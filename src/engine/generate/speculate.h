@@ -39,7 +39,7 @@ class LookupDrafter final : public Drafter {
   int64_t n_tokens_;
 };
 
-/// A smaller model proposes what it finds likeliest, with a cache of its own. It runs on the target's threads, in the target's
+/// A smaller model proposes what it finds most likely, with a cache of its own. It runs on the target's threads, in the target's
 /// numerics, and no listener hears it. Where its context ends it proposes nothing.
 class ModelDrafter final : public Drafter {
  public:

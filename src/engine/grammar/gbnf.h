@@ -38,7 +38,7 @@ GbnfRules read_gbnf(std::string_view text, const std::string& source);
 
 /// The same language for llguidance. Its lexer takes the longest lexeme that may come, so a part becomes a lexeme only where its
 /// end is certain by the next character; else it is split, down to characters if need be. Errors: as read_gbnf; InputError for
-/// rules that match no text, or that are too large to be analysed.
+/// rules that match no text, or that are too large to be analyzed.
 std::string gbnf_to_lark(std::string_view text, const std::string& source);
 
 }  // namespace vitrine

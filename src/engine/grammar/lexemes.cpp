@@ -36,7 +36,7 @@ class Splitter {
       RulePart part = name.starts_with("s:") ? lexeme(node) : mixed(node);
       out_.rules[name] = std::move(part);
     }
-    find_neighbours();
+    find_neighbors();
   }
 
   // The texts of the lexemes that must be split, since the lexer may read on in them behind the end of one.
@@ -201,7 +201,7 @@ class Splitter {
     }
   }
 
-  void find_neighbours() {
+  void find_neighbors() {
     for (bool changed = true; changed;) {
       changed = false;
       for (const auto& [name, part] : out_.rules) {

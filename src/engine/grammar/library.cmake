@@ -1,6 +1,6 @@
 # llguidance, which makes grammars into masks of tokens: a Rust library, built by cargo with the versions of library/Cargo.lock.
 # AUTO: where cargo is new enough and has or can fetch the crates, and not across compilers or under the thread sanitizer, which does
-# not see Rust's synchronisation.
+# not see Rust's synchronization.
 set(VITRINE_GRAMMARS AUTO CACHE STRING "Constrained decoding by llguidance: ON, OFF or AUTO")
 set_property(CACHE VITRINE_GRAMMARS PROPERTY STRINGS AUTO ON OFF)
 set(grammars_crate ${CMAKE_CURRENT_LIST_DIR}/library)

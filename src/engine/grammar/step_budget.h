@@ -12,7 +12,7 @@ class StepBudget {
   StepBudget(uint64_t steps, std::string source) : left_(steps), source_(std::move(source)) {}
   /// Errors: InputError where no steps are left.
   void spend(uint64_t steps = 1) {
-    if (steps > left_) throw InputError(source_ + ": is too large or too ambiguous a grammar to be analysed");
+    if (steps > left_) throw InputError(source_ + ": is too large or too ambiguous a grammar to be analyzed");
     left_ -= steps;
   }
 

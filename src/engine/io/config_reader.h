@@ -1,6 +1,6 @@
 #pragma once
 // A typed view of a model's configuration. It names file and key in every error, and it remembers what was read, so that
-// a family can refuse a configuration that says something the family does not honour.
+// a family can refuse a configuration that says something the family does not honor.
 #include <cstdint>
 #include <initializer_list>
 #include <memory>

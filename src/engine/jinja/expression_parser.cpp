@@ -194,7 +194,7 @@ ExpressionPtr ExpressionParser::primary() {
       return name(token);
     case TokenKind::string: {
       std::string text;
-      for (; now().kind == TokenKind::string; advance()) text += now().text;  // neighbours are one string
+      for (; now().kind == TokenKind::string; advance()) text += now().text;  // neighbors are one string
       return constant(Value::text(std::move(text)), token.line);
     }
     case TokenKind::integer: advance(); return constant(token.integer, token.line);

@@ -370,6 +370,6 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenise(string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenize(string_view source) { return Lexer(source).run(); }
 
 }  // namespace vitrine::jinja

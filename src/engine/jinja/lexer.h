@@ -42,6 +42,6 @@ struct SyntaxProblem {
 
 /// Errors: throws SyntaxProblem for an unknown character, an unclosed tag, comment, string or bracket, a number beyond 64 bits,
 /// bytes that are not UTF-8.
-std::vector<Token> tokenise(std::string_view source);
+std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace vitrine::jinja

@@ -7,7 +7,7 @@ namespace {
 
 class Parser : ExpressionParser {
  public:
-  explicit Parser(std::string_view source) : ExpressionParser(tokenise(source)) {}
+  explicit Parser(std::string_view source) : ExpressionParser(tokenize(source)) {}
 
   Body run() { return statements({}); }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Keys and values in a type narrower than f32, as a cache keeps a block of kKeyBlock positions of one head: lines of numbers,
 // one line per component of the keys (transposed: a number per key) or per value. f16 holds the numbers themselves. q8_0 and
-// q4_0 hold codes with the meaning of BlockQ8_0 and BlockQ4_0: 32 neighbouring components of one key or value share a scale,
+// q4_0 hold codes with the meaning of BlockQ8_0 and BlockQ4_0: 32 neighboring components of one key or value share a scale,
 // and the scales stand by themselves, [groups of 32 components][kKeyBlock].
 #include <cstddef>
 #include <cstdint>

@@ -131,7 +131,7 @@ struct KernelTable {
   void (*widen[kWeightTypes])(const void* row, size_t n, float* y);  // one stored row as f32, exactly
   void (*narrow)(const float* x, size_t n, uint16_t* y);             // as bf16, to nearest
   /// One row: n a multiple of 32; round to nearest. Writes activation_blocks(n).
-  void (*quantise_int8)(const float* x, size_t n, ActivationBlock* y);
+  void (*quantize_int8)(const float* x, size_t n, ActivationBlock* y);
   // Norms: y may be x. w null: no weight (the factor is 1, offset is not read); b null: no bias; the statistics
   // (inv_rms; mean, inv_std) are written where their pointer is not null.
   void (*rms_norm)(const float* x, const float* w, float offset, float eps, size_t d, float* y, float* inv_rms);
@@ -176,7 +176,7 @@ struct KernelTable {
   /// its gradient dp that of the scores. work: n elements.
   void (*pattern_gradient)(float* s, float* dp, size_t first, size_t last, size_t n, float scale, float cap, float* work);
 
-  // Optimisers: n neighbouring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.
+  // Optimizers: n neighboring parameters w, gradients g and moments, one pass. g is multiplied by grad_scale first.
   void (*adamw)(float* w, const float* g, float* m, float* v, size_t n, float lr, float beta1, float beta2, float eps,
                 float weight_decay, float bias1, float bias2, float grad_scale);  // bias_i = 1 - beta_i^t
   // The same for moments in bf16, rounded by the random bits of place, place + 1, … under `seed`.

@@ -1,23 +1,23 @@
 # The kernels: dispatch and reference for every CPU, and one object per instruction set this processor family has,
 # each compiled with its own flags. No contraction: a sum's bits must not depend on which template copy computed it.
-# Always optimised: a debug build would leave Highway's inline functions as weak symbols with this set's instructions.
+# Always optimized: a debug build would leave Highway's inline functions as weak symbols with this set's instructions.
 # Less so under sanitizers, where -O3 takes GCC ten minutes; and without the checks of every pointer that
 # keep the tiles' sums out of registers: the address sanitizer looks where pointers are used.
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reference/*.cpp)
 add_library(vitrine_kernels STATIC ${kernel_sources})
 target_link_libraries(vitrine_kernels PUBLIC vitrine_flags vitrine_base PRIVATE hwy::hwy)
 
-set(kernel_optimise -O3)
+set(kernel_optimize -O3)
 if(VITRINE_SANITIZE)
-  set(kernel_optimise -O1)
+  set(kernel_optimize -O1)
   if(VITRINE_SANITIZE MATCHES undefined)
-    list(APPEND kernel_optimise -fno-sanitize=null,alignment,object-size,pointer-overflow)
+    list(APPEND kernel_optimize -fno-sanitize=null,alignment,object-size,pointer-overflow)
   endif()
 endif()
 function(vitrine_kernel_target folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/${folder}/*.cpp)
   target_sources(vitrine_kernels PRIVATE ${sources})
-  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${kernel_optimise};-ffp-contract=off;-fno-exceptions;${ARGN}")
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${kernel_optimize};-ffp-contract=off;-fno-exceptions;${ARGN}")
 endfunction()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")

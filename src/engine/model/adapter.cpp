@@ -217,7 +217,7 @@ AdapterOptions read_options(const ConfigReader& config, const Json& object) {
     o.targets = config.strings("target_modules");
   if (const Json& targets = object.value("target_parameters", Json()); targets.is_array())
     for (const std::string& target : config.strings("target_parameters")) o.targets.push_back(target);
-  // Which modules there are is what the tensors say. Bases that an initialisation changed are not those that are opened.
+  // Which modules there are is what the tensors say. Bases that an initialization changed are not those that are opened.
   if (const Json& init = object.value("init_lora_weights", Json());
       init.is_string() && init != "gaussian" && init != "eva" && init != "orthogonal")
     refuse_setting(config, "init_lora_weights");

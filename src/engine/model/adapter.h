@@ -99,7 +99,7 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
 /// The adapter of a folder that PEFT or write_adapter made, which acts where Context::row_adapters name it: the model's matrices
 /// are as they were, and must outlive it. May run while the model does. most_bytes: of its numbers, as f32.
 /// Errors: FileError naming what does not fit the model, what is missing, what is larger than most_bytes, and settings that are
-/// not supported (DoRA, trained biases, adapted embeddings, initialisations that change the base model).
+/// not supported (DoRA, trained biases, adapted embeddings, initializations that change the base model).
 std::shared_ptr<const Adapter> read_adapter(const OpenedModel& opened, const std::string& directory,
                                             size_t most_bytes = SIZE_MAX);
 

@@ -232,7 +232,7 @@ Tensor Gemma4::per_layer_inputs(Context& ctx, const Step& step, const Tensor& x)
 
 AttentionSpec Gemma4::attention_spec(int64_t layer) const {
   AttentionSpec spec = RopeDecoder::attention_spec(layer);
-  spec.scale = 1;  // queries and keys are normalised #scale
+  spec.scale = 1;  // queries and keys are normalized #scale
   return spec;
 }
 

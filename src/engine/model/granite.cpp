@@ -73,7 +73,7 @@ AttentionSpec Granite::attention_spec(int64_t layer) const {
 }
 
 Granite::Granite(const GraniteConfig& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighbouring components rotate together.
+  // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighboring components rotate together.
   PartList list = begin_tensors({}, {.gguf_pairs = true});
   for (GraniteBlock& w : blocks) {
     list.add_layer(w.ln1, w.attn, w.ln2);

@@ -52,7 +52,7 @@ Tensor Llama::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
 }
 
 Llama::Llama(const DecoderConfig& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  // GGUF holds the rows of a Llama's W_Q and W_K in another order, so that neighbouring components rotate together. Qwen 2's are
+  // GGUF holds the rows of a Llama's W_Q and W_K in another order, so that neighboring components rotate together. Qwen 2's are
   // as in its own file.
   PartList list = begin_tensors({}, {.gguf_pairs = c.family != "qwen2"});
   for (LlamaBlock& w : blocks) list.add_layer(w.ln1, w.attn, w.ln2, w.mlp);

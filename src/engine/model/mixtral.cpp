@@ -59,7 +59,7 @@ Tensor Mixtral::block(Context& ctx, const Step& step, int layer, Tensor resid_pr
 
 Mixtral::Mixtral(const MixtralConfig& config, bool stacked)
     : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  // GGUF holds the rows of W_Q and W_K in another order, so that neighbouring components rotate together.
+  // GGUF holds the rows of W_Q and W_K in another order, so that neighboring components rotate together.
   PartList list = begin_tensors({}, {.gguf_pairs = true});
   const ExpertNames published{
       .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .in = "w3", .out = "w2"};

@@ -5,7 +5,7 @@
 
 namespace vitrine {
 
-/// For each row of a matrix whose neighbouring rows turn together (Llama's q and k in GGUF): the row it is in the Hugging Face
+/// For each row of a matrix whose neighboring rows turn together (Llama's q and k in GGUF): the row it is in the Hugging Face
 /// file, where the halves of a head lie side by side.
 inline std::vector<int64_t> rows_of_pairs(int64_t rows, int64_t head_dim) {
   std::vector<int64_t> file_row(static_cast<size_t>(rows));

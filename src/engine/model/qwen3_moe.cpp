@@ -99,7 +99,7 @@ std::unique_ptr<Model> read_qwen3_moe(const ModelConfig& config) {
                            config.gguf ? std::nullopt : std::optional<int64_t>(768));
   c.experts.activation = c.activation;
   // llama.cpp divides by the sum whatever a file says.
-  c.experts.renormalise = keys.flag("norm_topk_prob", {"expert_weights_norm"}, config.gguf);
+  c.experts.renormalize = keys.flag("norm_topk_prob", {"expert_weights_norm"}, config.gguf);
   c.router_loss = read_router_loss(keys, 0.001);
   c.dense = read_dense_layers(config, c.n_layers);
   return std::make_unique<Qwen3Moe>(c, config.stacked_experts);
@@ -112,7 +112,7 @@ Json Qwen3Moe::config(ConfigFormat format) const {
     if (c.dense[static_cast<size_t>(layer)]) dense.push_back(layer);
   if (format == ConfigFormat::gguf) {
     write_gguf_experts(keys, c.experts);
-    if (!c.experts.renormalise) keys["expert_weights_norm"] = false;
+    if (!c.experts.renormalize) keys["expert_weights_norm"] = false;
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);
@@ -122,7 +122,7 @@ Json Qwen3Moe::config(ConfigFormat format) const {
   keys["num_experts"] = c.experts.count;
   keys["num_experts_per_tok"] = c.experts.per_row;
   keys["moe_intermediate_size"] = c.experts.d_ff;
-  keys["norm_topk_prob"] = c.experts.renormalise;
+  keys["norm_topk_prob"] = c.experts.renormalize;
   keys["mlp_only_layers"] = dense;
   keys["decoder_sparse_step"] = 1;
   keys["output_router_logits"] = c.router_loss > 0;

@@ -21,7 +21,7 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), mo
   const auto has = [&](std::string_view name) {
     return std::any_of(model.tensors().begin(), model.tensors().end(), [&](const TensorLine& line) { return line.ours == name; });
   };
-  const bool moved = !own && !off && !has("blocks.0.ln1.w");  // a family that normalises what sub-layers write alone
+  const bool moved = !own && !off && !has("blocks.0.ln1.w");  // a family that normalizes what sub-layers write alone
   std::map<std::string, const TensorLine*, std::less<>> lines;
   std::vector<TensorLine> kept;
   for (const TensorLine& line : model.tensors()) {

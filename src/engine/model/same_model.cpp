@@ -24,7 +24,7 @@ class Comparison {
     number("the number of experts" + in, static_cast<double>(a.count), static_cast<double>(b.count));
     number("the experts of a row" + in, static_cast<double>(a.per_row), static_cast<double>(b.per_row));
     number("whether experts are weighed by a softmax over all" + in, a.softmax_over_all ? 1 : 0, b.softmax_over_all ? 1 : 0);
-    number("whether the weights of experts are divided by their sum" + in, a.renormalise ? 1 : 0, b.renormalise ? 1 : 0);
+    number("whether the weights of experts are divided by their sum" + in, a.renormalize ? 1 : 0, b.renormalize ? 1 : 0);
     number("the largest gate of an expert" + in, a.limit, b.limit);
     number("the slope of an expert's gate" + in, a.slope, b.slope);
     if (a.activation != b.activation)

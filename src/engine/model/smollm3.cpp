@@ -57,7 +57,7 @@ Tensor SmolLm3::block(Context& ctx, const Step& step, int layer, Tensor resid_pr
 }
 
 SmolLm3::SmolLm3(const SmolLm3Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
-  // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighbouring components rotate together.
+  // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighboring components rotate together.
   PartList list = begin_tensors({}, {.gguf_pairs = true});
   for (SmolLm3Block& w : blocks) list.add_layer(w.ln1, w.attn, w.ln2, w.mlp);
   end_tensors(list);

@@ -34,7 +34,7 @@ struct StoredLayout {
   bool gguf_apart = false;         // GGUF stores the parts on their own
   int expert = 0, experts = 0;     // above 0: it is expert number `expert`'s. GGUF stacks those of all: [experts, out, in]
   bool experts_stacked = false;    // so does the Hugging Face file: [experts, outputs of all parts, in]
-  bool gguf_pairs = false;         // GGUF orders a head's rows so that neighbours rotate together (Llama's queries and keys)
+  bool gguf_pairs = false;         // GGUF orders a head's rows so that neighbors rotate together (Llama's queries and keys)
   std::string_view gguf_odd = {};  // GGUF holds outputs 1, 3, 5, … apart, under this name; 0, 2, 4, … under the line's
   Dim taps = {};  // size above 0: this vector is a convolution's kernel, row by row [channels, taps]; out.formula
                   // names the channels. A Hugging Face file has it as Conv1d does: [channels, 1, taps]

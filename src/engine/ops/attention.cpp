@@ -38,7 +38,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const St
       throw UsageError("attention: a cache cannot be used while a tape records or in f64");
 }
 
-// Queries of one sequence that share a key/value head: `rows` positions of `heads` neighbouring heads. Either is 1.
+// Queries of one sequence that share a key/value head: `rows` positions of `heads` neighboring heads. Either is 1.
 struct Unit {
   int64_t row, rows, head, heads;
 };
@@ -323,7 +323,7 @@ Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Ten
 
 namespace {
 
-// The inputs of W_O that hold one head's: its own [begin, end), and [first, first + count) around them, which in quantised
+// The inputs of W_O that hold one head's: its own [begin, end), and [first, first + count) around them, which in quantized
 // weights ends where blocks do.
 struct HeadInputs {
   HeadInputs(const Weight& W_O, int64_t h, int64_t v_dim) : begin(h * v_dim), end(begin + v_dim), first(begin), count(v_dim) {

@@ -25,7 +25,7 @@ struct StepwiseNode {
   AttentionSpec spec;
 };
 
-// Calls f(head, first query, queries): `strip` neighbouring queries of a head at a time, shared among the threads.
+// Calls f(head, first query, queries): `strip` neighboring queries of a head at a time, shared among the threads.
 template <class F>
 void each_strip(Context& ctx, int64_t heads, int64_t rows, int64_t strip, F&& f) {
   const int64_t strips = ceil_div(rows, strip);

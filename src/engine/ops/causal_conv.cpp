@@ -32,7 +32,7 @@ void add_row(const T* a, int64_t n, T* y) {
   for (int64_t i = 0; i < n; ++i) y[i] += a[i];
 }
 
-// The kernel by taps, [K, channels]: neighbouring channels are neighbours.
+// The kernel by taps, [K, channels]: neighboring channels are neighbors.
 template <class T>
 const T* by_taps(Context& ctx, const Vector& w, int64_t channels) {
   const T* stored = values_of<T>(ctx, w);

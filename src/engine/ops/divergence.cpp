@@ -354,7 +354,7 @@ Tensor divergence(Context& ctx, const Tensor& stream, const Head& head, const To
 }
 
 TopTokens top_tokens(Context& ctx, const Tensor& stream, const Head& head, int64_t k, double temperature) {
-  VITRINE_CHECK(k >= 1 && k <= head.weight->out, "as many likeliest tokens as the vocabulary has, at most");
+  VITRINE_CHECK(k >= 1 && k <= head.weight->out, "as many most likely tokens as the vocabulary has, at most");
   const auto frame = ctx.frame();
   const Tensor x = read_by(ctx, stream, head);
   const auto rows = static_cast<size_t>(x.rows()), most = static_cast<size_t>(k);
@@ -392,7 +392,7 @@ TopTokens top_tokens(Context& ctx, const Tensor& stream, const Head& head, int64
         }
       });
     });
-    if (!finite) throw RunError("logits are NaN or infinite, so there are no likeliest tokens");
+    if (!finite) throw RunError("logits are NaN or infinite, so there are no most likely tokens");
     std::vector<T> top(most);
     for (size_t r = 0; r < rows; ++r) {
       std::sort(best[r].begin(), best[r].end(), likelier);

@@ -20,10 +20,10 @@ struct DivergenceSpec {
   double temperature = 1;  // p and q are softmax(capped logits / temperature)
 };
 
-/// For each of some rows, the likeliest tokens of a distribution and the rest of it in one number.
+/// For each of some rows, the most likely tokens of a distribution and the rest of it in one number.
 struct TopTokens {
   int64_t k = 0;
-  std::vector<int32_t> tokens;  // [rows, k], likeliest first
+  std::vector<int32_t> tokens;  // [rows, k], most likely first
   std::vector<float> logprobs;  // [rows, k + 1]: theirs, and the last: of all other tokens together (-inf: there are none)
 };
 
@@ -51,7 +51,7 @@ Tensor divergence(Context& ctx, const Tensor& x, const Head& head, const Tensor&
 Tensor divergence(Context& ctx, const Tensor& x, const Head& head, const TopTokens& target, std::span<const int32_t> labels,
                   const DivergenceSpec& spec);
 
-/// The k likeliest tokens of every row under softmax(capped logits / temperature), lower ids first among equals.
+/// The k most likely tokens of every row under softmax(capped logits / temperature), lower ids first among equals.
 /// k is at most vocab_size. Not recorded on a tape.
 TopTokens top_tokens(Context& ctx, const Tensor& x, const Head& head, int64_t k, double temperature);
 

@@ -31,7 +31,7 @@ struct ConvSpec {
 struct DeltaSpec {
   int64_t n_heads = 0, n_key_heads = 0, d_key = 0, d_value = 0;
   int64_t taps = 0;      // of the convolution over queries, keys and values
-  bool tiled = false;    // head h reads key head h % n_key_heads, as GGUF files order them, instead of neighbours sharing one
+  bool tiled = false;    // head h reads key head h % n_key_heads, as GGUF files order them, instead of neighbors sharing one
   bool A_is_log = true;  // the files hold log(-A)
   /// Numbers of all heads' states, behind which the convolution's inputs are.
   int64_t states() const { return n_heads * d_key * d_value; }

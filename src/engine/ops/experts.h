@@ -15,7 +15,7 @@ struct ExpertSpec {
   int64_t d_ff = 0;                // hidden units of one expert
   /// The weights of the chosen: their share of the softmax over all experts (true), or the softmax over themselves.
   bool softmax_over_all = true;
-  bool renormalise = true;  // with softmax_over_all: divided by their sum
+  bool renormalize = true;  // with softmax_over_all: divided by their sum
   Activation activation = Activation::silu;
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;

@@ -11,7 +11,7 @@ namespace vitrine {
 ///   S' = exp(g) S,   S = S' + beta k (v - S'ᵀ k)ᵀ,   z = Sᵀ q.
 ///
 /// q, k       [rows, n_key_heads, d_key]     of length 1 (l2_norm), q with the scale in it
-/// v          [rows, n_heads, d_value]       each key head serves n_heads / n_key_heads neighbouring heads
+/// v          [rows, n_heads, d_value]       each key head serves n_heads / n_key_heads neighboring heads
 ///                                           (tiled: head h reads key head h % n_key_heads)
 /// log_decay  [rows, n_heads]                g, at most 0
 /// beta       [rows, n_heads]                how much of the correction is made

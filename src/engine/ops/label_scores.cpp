@@ -9,7 +9,7 @@
 namespace vitrine {
 namespace {
 
-// The largest of z [n]; eight of them at a time, so that the loop vectorises. NaN is passed over.
+// The largest of z [n]; eight of them at a time, so that the loop vectorizes. NaN is passed over.
 template <class T>
 T largest(const T* z, int64_t n) {
   constexpr int64_t kLanes = 8;

@@ -107,10 +107,10 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
   const ActivationBlock* blocks = nullptr;
   for (size_t i = 0; i < n_parts && blocks == nullptr; ++i) {
     if (k.dot_rows_int8[type_index(*parts[i].w)] == nullptr || ctx.numerics.f32) continue;
-    auto* quantised = ctx.scratch<ActivationBlock>(rows * row_blocks);
+    auto* quantized = ctx.scratch<ActivationBlock>(rows * row_blocks);
     ctx.run(x.rows(), false,
-            [&](int64_t r, int) { k.quantise_int8(x.row<float>(r), in, quantised + static_cast<size_t>(r) * row_blocks); });
-    blocks = quantised;
+            [&](int64_t r, int) { k.quantize_int8(x.row<float>(r), in, quantized + static_cast<size_t>(r) * row_blocks); });
+    blocks = quantized;
   }
   Chunks chunks;
   size_t bytes = 0;

@@ -17,7 +17,7 @@ uint16_t encode(DType type, const float* x, int64_t n, uint8_t* codes) {
   std::copy(x, x + n, all);
   if (type == DType::q8_0) {
     ActivationBlock block;
-    kernels().quantise_int8(all, kBlock, &block);
+    kernels().quantize_int8(all, kBlock, &block);
     std::copy(block.q, block.q + kBlock, reinterpret_cast<int8_t*>(codes));
     return f32_to_f16(block.scale[0]);
   }

@@ -13,7 +13,7 @@ namespace {
 
 struct NormNode {
   Tensor x, y;
-  Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm; both empty: x is normalised, y = x (offset + w) + b
+  Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm; both empty: x is normalized, y = x (offset + w) + b
   const Vector *w, *b;     // b null: RMSNorm
   double offset;
 };

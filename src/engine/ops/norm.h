@@ -1,5 +1,5 @@
 #pragma once
-// Normalisation of each row.
+// Normalization of each row.
 #include "ops/context.h"
 #include "ops/weight.h"
 
@@ -12,11 +12,11 @@ struct NormSpec {
 
 /// RMSNorm: y = x / sqrt(mean(x²) + eps) · (offset + w).  arXiv:1910.07467.
 ///
-/// x [rows, d], w.data [d]; returns y [rows, d]. Or x [rows, n_heads, d]: each head's vector is normalised by itself, as queries
+/// x [rows, d], w.data [d]; returns y [rows, d]. Or x [rows, n_heads, d]: each head's vector is normalized by itself, as queries
 /// and keys are, and every shape below has n_heads in its middle.
 /// Hook points under `name`: hook_scale [rows, 1] = sqrt(mean(x²) + eps); hook_normalized_pre [rows, d] = x / scale;
-/// hook_normalized [rows, d] = y, what the next op reads. Replacing the scale or the normalised row changes what follows.
-/// Backward: x, w; with a listener inside, through what it put in place of the scale and the normalised row. Errors: ShapeError.
+/// hook_normalized [rows, d] = y, what the next op reads. Replacing the scale or the normalized row changes what follows.
+/// Backward: x, w; with a listener inside, through what it put in place of the scale and the normalized row. Errors: ShapeError.
 Tensor rms_norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const NormSpec& spec);
 
 /// LayerNorm: y = (x - mean) / sqrt(variance + eps) · w + b with the population's variance.  arXiv:1607.06450.

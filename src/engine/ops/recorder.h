@@ -11,7 +11,7 @@
 
 namespace vitrine {
 
-/// Whether `name` fits `glob`, in which * stands for any run of characters but a dot's neighbours stay themselves:
+/// Whether `name` fits `glob`, in which * stands for any run of characters but a dot's neighbors stay themselves:
 /// "blocks.*.attn.hook_q" fits every layer's; "*" fits everything.
 bool fits(std::string_view glob, std::string_view name);
 

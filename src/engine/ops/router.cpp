@@ -48,7 +48,7 @@ void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, 
   softmax_of(logits, spec.count, p);
   T sum = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) sum += weights[k] = p[expert[k]];
-  for (int64_t k = 0; k < spec.per_row && spec.renormalise; ++k) weights[k] /= sum;
+  for (int64_t k = 0; k < spec.per_row && spec.renormalize; ++k) weights[k] /= sum;
 }
 
 // The same, then each multiplied by its expert's scale.
@@ -99,7 +99,7 @@ void through_weights(const T* logits, const T* weights, const T* dweights, const
   std::fill_n(dp, spec.count, T{0});
   T sum = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) sum += p[expert[k]];
-  for (int64_t k = 0; k < spec.per_row; ++k) dp[expert[k]] += spec.renormalise ? (dweights[k] - inner) / sum : dweights[k];
+  for (int64_t k = 0; k < spec.per_row; ++k) dp[expert[k]] += spec.renormalize ? (dweights[k] - inner) / sum : dweights[k];
   add_softmax_gradient(p, dp, spec.count, dlogits);
 }
 

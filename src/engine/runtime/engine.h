@@ -41,7 +41,7 @@ class FirstNotFinite final : public Listener {
 /// What the model expects after one position.
 struct Prediction {
   int64_t position = 0;
-  std::vector<TokenLogprob> top;  // likeliest first
+  std::vector<TokenLogprob> top;  // most likely first
 };
 
 /// Not thread-safe: one call at a time.
@@ -82,7 +82,7 @@ class Engine {
   std::vector<int32_t> end_tokens() const;
 
   /// What the model expects next, after every position or after the last one only.
-  /// `top` likeliest tokens each. Errors: as check_ids; RunError naming layer, op and token of a NaN.
+  /// `top` most likely tokens each. Errors: as check_ids; RunError naming layer, op and token of a NaN.
   std::vector<Prediction> predict(std::span<const int32_t> ids, int64_t top, bool all_positions);
 
   /// The last position of each of several prompts, run together. Errors: as predict.

@@ -1,5 +1,5 @@
 #pragma once
-// What one row of logits means: log-probabilities, the likeliest tokens, the distance of two rows.
+// What one row of logits means: log-probabilities, the most likely tokens, the distance of two rows.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,7 +21,7 @@ struct TokenLogprob {
   float logprob;
 };
 
-/// The n likeliest tokens of a row under its softmax, likeliest first, lower ids first among equals.
+/// The n most likely tokens of a row under its softmax, most likely first, lower ids first among equals.
 /// Errors: RunError for NaN or infinity.
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, size_t n);
 

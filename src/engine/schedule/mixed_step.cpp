@@ -97,7 +97,7 @@ void take_logits(Engine& engine, const Step& step, const Tensor& x, std::span<co
   });
 }
 
-// While it lives, the rows of each piece have the adapters of its stream besides those of the engine; neighbours with the same
+// While it lives, the rows of each piece have the adapters of its stream besides those of the engine; neighbors with the same
 // ones have them together.
 class AdaptedPieces {
  public:

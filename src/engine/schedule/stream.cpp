@@ -10,7 +10,7 @@ namespace vitrine {
 namespace {
 
 int64_t checked_top(int64_t top, const char* name) {
-  if (top < 0) throw UsageError(std::string(name) + " is " + std::to_string(top) + "; expected 0 or more likeliest tokens");
+  if (top < 0) throw UsageError(std::string(name) + " is " + std::to_string(top) + "; expected 0 or more most likely tokens");
   return top;
 }
 

@@ -19,9 +19,9 @@ struct Work {
   std::vector<int32_t> prompt = {};
   GenerateOptions options = {};  // a drafter serves this stream alone; several choices of one prompt are several Works
   uint64_t stream = 0;           // tells apart choices that share prompt and seed (Sampler::pick)
-  int64_t top = 0;               // likeliest tokens told with each new token, under the unmodified logits
+  int64_t top = 0;               // most likely tokens told with each new token, under the unmodified logits
   std::optional<int64_t> prompt_top =
-      {};                  // set: also the log-probability of each prompt token, with so many likeliest in its place
+      {};                  // set: also the log-probability of each prompt token, with so many most likely in its place
   std::string owner = {};  // whose it is (a key's name or an address): the queue is fair among owners
   // What the model is run with, one after the other, besides what the engine has for all (Engine::adapt); the stream keeps them
   // alive. Streams of other adapters share its steps, but no prefix.
@@ -36,7 +36,7 @@ struct TokenEvent {
   int32_t token = 0;
   float logprob = 0;              // under the unmodified logits
   std::string text;               // that became certain with this token: never half a character or part of a stop string
-  std::vector<TokenLogprob> top;  // Work::top of them, likeliest first
+  std::vector<TokenLogprob> top;  // Work::top of them, most likely first
 };
 
 /// How far the prompt is read. A stream that had to give its cache back (Scheduler) reads its new tokens again, untold.

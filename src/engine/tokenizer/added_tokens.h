@@ -15,7 +15,7 @@ struct AddedToken {
   int32_t id = -1;
   std::string content;
   bool single_word = false, lstrip = false, rstrip = false;
-  bool normalized = false;  // found in the normalised text, in its own normalised spelling
+  bool normalized = false;  // found in the normalized text, in its own normalized spelling
   bool special = false;     // left out by decode(skip_special)
 };
 

@@ -13,11 +13,11 @@ namespace vitrine {
 struct BpeSymbol {
   int32_t id;            // -1: not in the vocabulary, or never to be merged
   uint32_t begin, size;  // its bytes in the word
-  int32_t prev, next;    // neighbours, -1 at the ends
+  int32_t prev, next;    // neighbors, -1 at the ends
   bool frozen = false;   // never merged
 };
 
-/// What two neighbours would become. The lowest order merges first; equal orders from left to right.
+/// What two neighbors would become. The lowest order merges first; equal orders from left to right.
 struct BpeJoin {
   uint32_t order;
   int32_t id;  // -1: they do not merge
@@ -121,7 +121,7 @@ class SafeCuts {
 /// What stands for a space in pieces: "▁".
 inline constexpr std::string_view kWordMarker = "\xE2\x96\x81";
 
-/// Where a text may be cut without changing the merges, told from two neighbouring bytes: between two characters of which one is
+/// Where a text may be cut without changing the merges, told from two neighboring bytes: between two characters of which one is
 /// an ASCII character with a piece of its own, and which no piece holds side by side. The text is as the user wrote it, with
 /// spaces that become word markers.
 class PairCuts {

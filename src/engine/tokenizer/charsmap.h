@@ -1,6 +1,6 @@
 #pragma once
-// SentencePiece's compiled normalisation table ("precompiled_charsmap"): a double-array trie from strings to their
-// replacements. Also used by the Precompiled normaliser of tokenizer.json. Layout: u32 size of the trie in bytes, the
+// SentencePiece's compiled normalization table ("precompiled_charsmap"): a double-array trie from strings to their
+// replacements. Also used by the Precompiled normalizer of tokenizer.json. Layout: u32 size of the trie in bytes, the
 // trie's u32 units, then the replacements, each ended by a zero byte. A unit holds a label (low 8 bits), a leaf flag
 // (bit 8), an offset (from bit 10, in units of 256 where bit 9 is set); value units have bit 31 set.
 #include <cstdint>

@@ -123,7 +123,7 @@ class NormalForm final : public Normalizer {
     utf8proc_uint8_t* result = nullptr;
     const utf8proc_ssize_t size =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(in.data()), utf8proc_ssize_t(in.size()), &result, options_);
-    if (size < 0) throw RunError(std::string("normalising a text failed: ") + utf8proc_errmsg(size));
+    if (size < 0) throw RunError(std::string("normalizing a text failed: ") + utf8proc_errmsg(size));
     std::string out(reinterpret_cast<const char*>(result), size_t(size));
     std::free(result);
     return out;

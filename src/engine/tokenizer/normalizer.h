@@ -1,5 +1,5 @@
 #pragma once
-// The normalisers of tokenizer.json: what happens to a text before it is cut.
+// The normalizers of tokenizer.json: what happens to a text before it is cut.
 #include <memory>
 #include <string>
 #include <vector>

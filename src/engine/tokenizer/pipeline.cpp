@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMostUtf8Bytes = 4;  // of a character; a normalizer may make one byte of it
 
 // Invalid bytes as U+FFFD, each with the bytes it stands for.
-TrackedText sanitised(std::string_view text, bool tracked) {
+TrackedText sanitized(std::string_view text, bool tracked) {
   const size_t valid = valid_utf8_prefix(text);
   TrackedText whole(std::string(text), tracked);
   if (valid == text.size()) return whole;
@@ -88,7 +88,7 @@ RawWords PipelineTokenizer::raw_words() const {
   const auto& normalizers = parts_.normalizers;
   const auto& pre_tokenizers = parts_.pre_tokenizers;
   if (normalizers.empty() && pre_tokenizers.size() == 1 && pre_tokenizers[0]->is_gpt2_byte_level()) return RawWords::byte_level;
-  // An added token of the normalised text may hold a marker, and so lie where this looks for spaces.
+  // An added token of the normalized text may hold a marker, and so lie where this looks for spaces.
   const bool plain = std::none_of(parts_.added.begin(), parts_.added.end(), [](const AddedToken& t) { return t.normalized; });
   if (plain && normalizers.size() == 1 && normalizers[0]->marks_spaces() && pre_tokenizers.empty() &&
       parts_.model->pair_cuts() != nullptr)
@@ -118,7 +118,7 @@ bool PipelineTokenizer::is_control(int32_t id) const {
 bool PipelineTokenizer::lies_across(std::string_view text, size_t at) const {
   if (longest_found_ == 0) return false;
   const size_t around = kMostUtf8Bytes * longest_found_, begin = at - std::min(at, around);
-  TrackedText part = sanitised(text.substr(begin, at - begin + around), true);
+  TrackedText part = sanitized(text.substr(begin, at - begin + around), true);
   const auto across = [&](const Trie& trie) {
     return trie.across(part.text(), at - begin, [&](size_t from, size_t to) { return part.range(from, to); });
   };
@@ -205,7 +205,7 @@ std::vector<TokenPiece> PipelineTokenizer::run(std::string_view text, bool add_s
     run_bytes(text, valid, special, out);
   } else {
     const bool control = special == Special::parse || (special == Special::as_file && parts_.finds_control);
-    run_model(cut(sanitised(text, offsets || needs_ranges_), control ? all_ : text_only_), out);
+    run_model(cut(sanitized(text, offsets || needs_ranges_), control ? all_ : text_only_), out);
   }
   frame(parts_.frame.after, text.size());
   return out;
@@ -218,7 +218,7 @@ std::vector<int32_t> PipelineTokenizer::run_ids(std::string_view text, bool add_
   if (raw_words_ == RawWords::unknown || (!is_valid && parts_.keeps_bytes))
     return Tokenizer::run_ids(text, add_special, special, pool);
   if (!is_valid) {
-    valid = sanitised(text, false).text();
+    valid = sanitized(text, false).text();
     text = valid;
   }
   const bool control = special == Special::parse || (special == Special::as_file && parts_.finds_control);

@@ -1,5 +1,5 @@
 #pragma once
-// A tokenizer in the steps of tokenizer.json: added tokens are found, the rest is normalised, cut into words, given to
+// A tokenizer in the steps of tokenizer.json: added tokens are found, the rest is normalized, cut into words, given to
 // the model, framed by special tokens; decoding runs the decoder's stages. GPT-2's two files and GGUF's byte-level
 // vocabularies are written down as such a pipeline, too.
 #include <memory>

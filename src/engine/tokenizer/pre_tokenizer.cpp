@@ -31,7 +31,7 @@ Behavior parse_behavior(const Component& c, const std::string& name) {
   c.fail("behavior is \"" + name + "\"; expected Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
-// What is kept of spans that cover a chunk, in order. Every delimiter joins its neighbour at most once: of two delimiters
+// What is kept of spans that cover a chunk, in order. Every delimiter joins its neighbor at most once: of two delimiters
 // in a row, the second stands alone.
 void arrange(std::vector<Span>& spans, Behavior behavior) {
   std::vector<Span> out;

@@ -1,5 +1,5 @@
 #pragma once
-// The pre-tokenisers of tokenizer.json: how a normalised text is cut into the words that the model sees.
+// The pre-tokenizers of tokenizer.json: how a normalized text is cut into the words that the model sees.
 #include <memory>
 #include <string>
 #include <vector>

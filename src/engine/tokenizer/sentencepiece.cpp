@@ -44,7 +44,7 @@ struct SentencePieceScratch {
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceSpec spec)
     : spec_(std::move(spec)),
       charsmap_(spec_.charsmap, spec_.source),
-      denormaliser_(spec_.denormaliser_charsmap, spec_.source),
+      denormalizer_(spec_.denormalizer_charsmap, spec_.source),
       cuts_(spec_.escape_whitespaces ? kSpaceSymbol : std::string_view(" ")) {
   build_vocabulary();
   add_tokens();
@@ -203,9 +203,9 @@ int32_t SentencePieceTokenizer::id_of_text(std::string_view text, Special specia
   return id >= 0 && special == Special::text && control_[size_t(id)] ? -1 : id;
 }
 
-SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string_view text, const Trie& user_defined,
+SentencePieceTokenizer::Normalized SentencePieceTokenizer::normalize(std::string_view text, const Trie& user_defined,
                                                                      bool prefix) const {
-  Normalised out;
+  Normalized out;
   if (text.empty()) return out;
   struct Prefix {
     std::string_view text;
@@ -258,14 +258,14 @@ SentencePieceTokenizer::Normalised SentencePieceTokenizer::normalise(std::string
 
 bool SentencePieceTokenizer::lies_across(std::string_view text, size_t at) const {
   if (longest_found_ == 0) return false;
-  constexpr size_t kMostUtf8Bytes = 4;  // of a character, of which normalising may make one byte
+  constexpr size_t kMostUtf8Bytes = 4;  // of a character, of which normalizing may make one byte
   const size_t around = kMostUtf8Bytes * longest_found_, begin = at - std::min(at, around);
   struct Range {
     size_t begin, end;
   };
   const std::string_view part = text.substr(begin, at - begin + around);
   if (text_tokens_.across(part, at - begin, [](size_t from, size_t to) { return Range{from, to}; })) return true;
-  const Normalised normal = normalise(part, user_defined_text_, false);
+  const Normalized normal = normalize(part, user_defined_text_, false);
   return user_defined_text_.across(normal.text, at - begin,
                                    [&](size_t from, size_t to) { return Range{normal.origin[from], normal.origin[to]}; });
 }
@@ -327,7 +327,7 @@ void SentencePieceTokenizer::encode_word(std::string_view word, const Trie& user
 void SentencePieceTokenizer::encode_segment(std::string_view text, size_t offset, bool prefix, Special special,
                                             std::vector<TokenPiece>& out) const {
   const Trie& user_defined = special == Special::text ? user_defined_text_ : user_defined_;
-  const Normalised normal = normalise(text, user_defined, prefix);
+  const Normalized normal = normalize(text, user_defined, prefix);
   SentencePieceScratch scratch;
   scratch.cache.prepare(text.size());
   std::vector<WordToken> tokens;
@@ -420,8 +420,8 @@ class SentencePieceDecode final : public DecodeState {
 
   void flush(std::string& out) override {
     drain(out, true);
-    if (!t_.denormaliser_.empty()) {
-      denormalise(out);
+    if (!t_.denormalizer_.empty()) {
+      denormalize(out);
     }
     at_start_ = true;
     space_removed_ = wrote_ = false;
@@ -447,15 +447,15 @@ class SentencePieceDecode final : public DecodeState {
   }
   void write(std::string_view text, std::string& out) {
     wrote_ = wrote_ || !text.empty();
-    if (t_.denormaliser_.empty()) {
+    if (t_.denormalizer_.empty()) {
       out += text;
     } else {
       whole_ += text;  // its rules may reach over pieces
     }
   }
-  void denormalise(std::string& out) {
+  void denormalize(std::string& out) {
     for (size_t pos = 0; pos < whole_.size();) {
-      const auto rule = t_.denormaliser_.longest(whole_, pos);
+      const auto rule = t_.denormalizer_.longest(whole_, pos);
       const size_t size = rule ? rule->size : utf8_at(whole_, pos).size;
       out += rule ? rule->replacement : std::string_view(whole_).substr(pos, size);
       pos += size;
@@ -470,8 +470,8 @@ class SentencePieceDecode final : public DecodeState {
 
 std::string SentencePieceTokenizer::token_bytes(int32_t id) const {
   const std::string spelled = piece(id);
-  if (!denormaliser_.empty())
-    throw InputError(spec_.source + ": a rule of its denormaliser may reach over tokens, so a token has no bytes of its own");
+  if (!denormalizer_.empty())
+    throw InputError(spec_.source + ": a rule of its denormalizer may reach over tokens, so a token has no bytes of its own");
   if (type(id) == PieceType::byte) return {static_cast<char>(byte_of_piece(spelled))};
   const bool is_text = type(id) == PieceType::normal || type(id) == PieceType::user_defined;
   return is_text && !is_control(id) ? with_spaces(spelled) : "";

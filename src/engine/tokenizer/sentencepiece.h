@@ -1,5 +1,5 @@
 #pragma once
-// SentencePiece as its library runs it: normalise (charsmap, spaces to ▁, optional space in front), merge by score or
+// SentencePiece as its library runs it: normalize (charsmap, spaces to ▁, optional space in front), merge by score or
 // cut by the unigram model, unknown characters as bytes. Kudo and Richardson, arXiv:1808.06226.
 #include <memory>
 
@@ -31,7 +31,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   friend class SentencePieceDecode;
-  struct Normalised {
+  struct Normalized {
     std::string text;
     std::vector<uint32_t> origin;  // for each byte, and for the end: the byte of the source it came from
   };
@@ -40,7 +40,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   void add_tokens();
   void choose_special_ids();
   void describe();
-  Normalised normalise(std::string_view text, const Trie& user_defined, bool prefix) const;
+  Normalized normalize(std::string_view text, const Trie& user_defined, bool prefix) const;
   void encode_segment(std::string_view text, size_t offset, bool prefix, Special special, std::vector<TokenPiece>& out) const;
   void encode_word(std::string_view word, const Trie& user_defined, Special special, struct SentencePieceScratch& scratch,
                    std::vector<WordToken>& out) const;
@@ -55,7 +55,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   Vocabulary mergeable_;       // normal, user-defined and unused pieces
   Vocabulary reserved_;        // control, unknown and byte pieces
   int32_t byte_ids_[256] = {};
-  Charsmap charsmap_, denormaliser_;
+  Charsmap charsmap_, denormalizer_;
   SafeCuts cuts_;
   Trie user_defined_, user_defined_text_;        // all of them; those that are not control tokens
   std::vector<AddedToken> tokens_;               // what run() cuts the text at: added tokens and control pieces

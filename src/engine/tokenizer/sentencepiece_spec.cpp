@@ -94,7 +94,7 @@ SentencePieceSpec parse_sentencepiece(std::string_view bytes, const std::string&
       case 3: parse_normalizer(in.message("normalizer_spec"), spec); break;
       case 5:
         for (ProtobufReader d = in.message("denormalizer_spec"); d.next();)
-          if (d.field() == 2) spec.denormaliser_charsmap = d.bytes("precompiled_charsmap");
+          if (d.field() == 2) spec.denormalizer_charsmap = d.bytes("precompiled_charsmap");
         break;
       default: break;
     }

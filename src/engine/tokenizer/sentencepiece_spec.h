@@ -26,7 +26,7 @@ struct SentencePieceSpec {
   bool unigram = false;           // otherwise BPE
   bool byte_fallback = false;
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true, whitespace_as_suffix = false;
-  std::string charsmap, denormaliser_charsmap;
+  std::string charsmap, denormalizer_charsmap;
   std::string unknown_surface = " \xE2\x81\x87 ";
   std::string bos_piece = "<s>", eos_piece = "</s>", padding_piece = "<pad>";
   std::optional<int32_t> bos, eos, padding;           // override the pieces' names

@@ -29,7 +29,7 @@ enum class Special {
   parse,    // always
 };
 
-/// What two neighbouring pieces become in byte-pair merging. The lowest order merges first, equal ones from left to right: the
+/// What two neighboring pieces become in byte-pair merging. The lowest order merges first, equal ones from left to right: the
 /// rank in the file's list of merges, or minus the piece's score where the file has scores.
 struct PieceMerge {
   int32_t id;

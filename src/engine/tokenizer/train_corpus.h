@@ -1,5 +1,5 @@
 #pragma once
-// The words of a corpus as one array in which pairs of neighbours are merged.
+// The words of a corpus as one array in which pairs of neighbors are merged.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -7,7 +7,7 @@
 namespace vitrine {
 
 /// Symbols of all words, one after the other, with an edge in front of, between and behind them. A merged pair keeps the slots
-/// of both: its symbol is in the first, and the second and the last hold minus its length, so that neighbours are found
+/// of both: its symbol is in the first, and the second and the last hold minus its length, so that neighbors are found
 /// from both sides without links.
 class TrainCorpus {
  public:

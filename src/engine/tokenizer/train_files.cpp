@@ -24,7 +24,7 @@ void add_merge(JsonList& list, std::string_view left, std::string_view right) {
   list.add(fmt::format("[{}, {}]", json_text(left), json_text(right)));
 }
 
-/// Merges in the words of tokenizer.json. SentencePiece joins neighbours whenever the two spell a piece, the highest score
+/// Merges in the words of tokenizer.json. SentencePiece joins neighbors whenever the two spell a piece, the highest score
 /// first, so every way to cut a piece in two pieces is a merge there, in the order of the pieces.
 void add_merges(std::string& out, const TrainedTokenizer& trained) {
   out += "    \"merges\": [";

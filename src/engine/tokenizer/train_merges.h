@@ -1,5 +1,5 @@
 #pragma once
-// The merges of byte-pair encoding: again and again the most frequent pair of neighbours becomes one symbol. Counts are kept
+// The merges of byte-pair encoding: again and again the most frequent pair of neighbors becomes one symbol. Counts are kept
 // up to date pair by pair, so a merge costs what it touches, not a pass over the corpus. Gage (1994); Sennrich et al.,
 // arXiv:1508.07909.
 #include <algorithm>
@@ -153,7 +153,7 @@ class MergeTrainer {
     pairs_.take_places(pair, places_);
     if (symbol < 0) return;
     for (const uint32_t at : places_) {
-      if (corpus_.symbol(at) != left) continue;  // merged with another neighbour in the meantime
+      if (corpus_.symbol(at) != left) continue;  // merged with another neighbor in the meantime
       const size_t second = corpus_.next(at);
       if (corpus_.symbol(second) != right) continue;
       const size_t before = corpus_.previous(at), after = corpus_.next(second);

@@ -1,5 +1,5 @@
 #pragma once
-// The pairs of neighbouring symbols that wait to be merged: how often each came, and where.
+// The pairs of neighboring symbols that wait to be merged: how often each came, and where.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

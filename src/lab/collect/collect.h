@@ -22,7 +22,7 @@ class DocumentTokens {
   virtual double share() const = 0;
 };
 
-/// Of text files, tokenised as they are read: memory does not grow with them. Control tokens spelled out in the text stay text.
+/// Of text files, tokenized as they are read: memory does not grow with them. Control tokens spelled out in the text stay text.
 /// Errors: as TextReader and Tokenizer::encode; FileError for a file that cannot be opened, before any is read.
 std::unique_ptr<DocumentTokens> text_tokens(const Tokenizer& tokenizer, const std::vector<std::string>& files,
                                             const TextOptions& text);
@@ -47,7 +47,7 @@ struct CollectProgress {
 struct Collected {
   ActivationManifest manifest;
   uint64_t computed = 0;  // tokens that this call ran
-  double seconds = 0;     // that it took for them: reading, tokenising, computing, writing
+  double seconds = 0;     // that it took for them: reading, tokenizing, computing, writing
 };
 
 /// Cuts each document into contexts, runs them, and writes the values at hooks of every token as shards of at most shard_bytes,

@@ -14,7 +14,7 @@ class TextTokens final : public DocumentTokens {
       : tokenizer_(tokenizer), files_(std::move(files)), text_(std::move(text)) {
     if (files_.empty()) throw InputError("no text: name at least one file");
     text_.lies_across = [&tokenizer](std::string_view piece, size_t at) { return tokenizer.lies_across(piece, at); };
-    text_.longest = std::min<size_t>(text_.longest, size_t{1} << 16);  // so that long documents come while they are tokenised
+    text_.longest = std::min<size_t>(text_.longest, size_t{1} << 16);  // so that long documents come while they are tokenized
     for (const std::string& file : files_) bytes_ += ByteStream::open(file)->file_bytes();  // all exist before any is read
   }
 

@@ -7,7 +7,7 @@
 
 namespace vitrine {
 
-/// White space at the context's end belongs to the continuation; both are tokenised together, and what follows as many tokens as
+/// White space at the context's end belongs to the continuation; both are tokenized together, and what follows as many tokens as
 /// the context has alone is the continuation. An empty context is BOS (EOS without one). What does not fit into the model's
 /// context is cut off at the left.
 /// Errors: InputError for a continuation without a token or too long for the context.

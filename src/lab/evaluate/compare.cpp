@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "inspect/compare.h"
 #include "hooks/hooks.h"
 #include "hooks/listening.h"
+#include "inspect/compare.h"
 #include "inspect/stream_distance.h"
 
 namespace vitrine {
@@ -183,7 +183,7 @@ TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::strin
   Comparison comparison(a, b);
   const Stopwatch watch;
   for (const std::string& text : texts) {
-    const std::vector<TokenPiece> ids = tokenise(a, result.definition, text);
+    const std::vector<TokenPiece> ids = tokenize(a, result.definition, text);
     for (const TextWindow& w : windows_over(ids.size(), result.definition)) {
       std::vector<int32_t> read, labels;
       if (w.lead) read.push_back(*w.lead);

@@ -1,5 +1,5 @@
 #pragma once
-// A model and the same model in another file (quantised, rounded), over a text: how far their predictions and their layers are
+// A model and the same model in another file (quantized, rounded), over a text: how far their predictions and their layers are
 // apart.
 #include <cstdint>
 #include <span>
@@ -29,7 +29,7 @@ struct TextComparison {
   int64_t windows = 0, tokens = 0;
   MeanOfTokens kl;               // KL(a || b) in nats
   std::vector<float> kl_sorted;  // of every token, smallest first
-  MeanOfTokens same_top;         // share of tokens at which both find the same token likeliest
+  MeanOfTokens same_top;         // share of tokens at which both find the same token most likely
   MeanOfTokens nll_a, nll_b;     // -ln p of the text's tokens
   MeanOfTokens nll_difference;   // of b minus that of a, token by token
   MeanOfTokens prob_difference;  // of the text's token, b minus a

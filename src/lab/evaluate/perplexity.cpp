@@ -42,7 +42,7 @@ std::vector<Plan> plan_windows(const Engine& engine, std::span<const std::string
   std::vector<Plan> plans;
   for (size_t t = 0; t < texts.size(); ++t) {
     ScoredText& text = result.texts.emplace_back();
-    text.tokens = tokenise(engine, result.definition, texts[t]);
+    text.tokens = tokenize(engine, result.definition, texts[t]);
     text.bytes = texts[t].size();
     text.logprobs.assign(text.tokens.size(), kNotScoredHere);
     text.before.assign(text.tokens.size(), 0);
@@ -55,7 +55,7 @@ std::vector<Plan> plan_windows(const Engine& engine, std::span<const std::string
 void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& result, const EvaluationProgress& progress,
                  const LikelyOptions& options) {
   const Stopwatch watch;
-  size_t kept = 0;  // tokens with their likeliest
+  size_t kept = 0;  // tokens with their most likely
   for (size_t begin = 0; begin < plans.size();) {
     const size_t end = end_of_step(plans, begin);
     std::vector<ScoredSequence> sequences;

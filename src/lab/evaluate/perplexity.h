@@ -17,7 +17,7 @@ struct ScoredText {
   std::vector<float> logprobs;   // of each token; NaN: not scored
   std::vector<uint32_t> before;  // tokens in front of it in the window in which it was scored
   size_t bytes = 0;              // of the text, without those of tokens that are not scored
-  /// The likeliest tokens in the place of each, where they were asked for: a list for each token, or none at all.
+  /// The most likely tokens in the place of each, where they were asked for: a list for each token, or none at all.
   std::vector<std::vector<TokenLogprob>> likely;
 };
 
@@ -43,7 +43,7 @@ struct PerplexityResult {
 /// progress: called after each step with the share that is done and the rows per second.
 using EvaluationProgress = std::function<void(double share, double rows_per_s)>;
 
-/// The likeliest tokens to keep in each token's place, of the first tokens.
+/// The most likely tokens to keep in each token's place, of the first tokens.
 struct LikelyOptions {
   int64_t top = 0;  // 0: none
   size_t tokens = 0;

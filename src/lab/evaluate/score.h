@@ -21,7 +21,7 @@ struct ScoredSequence {
 /// What else was likely at the rows that are scored.
 struct LikelyTokens {
   int64_t top = 0;                              // to keep of each row
-  std::vector<std::vector<TokenLogprob>> rows;  // likeliest first; one list for each label, in the labels' order
+  std::vector<std::vector<TokenLogprob>> rows;  // most likely first; one list for each label, in the labels' order
 };
 
 /// Scores all labels, one sequence's behind the other's. The sequences share one step: together they should have at most

@@ -118,25 +118,25 @@ std::string WindowDefinition::text(const Engine& engine) const {
   const std::string size = std::to_string(context);
   switch (like) {
     case Protocol::vitrine:
-      return "Each text is tokenised as a whole. It is read in windows of " + size + " tokens" +
+      return "Each text is tokenized as a whole. It is read in windows of " + size + " tokens" +
              (lead ? ", each beginning with " + token(*lead) : " without BOS") + "; a window begins " + std::to_string(stride) +
              " tokens of text behind the one before. A token is scored once, in the first window that holds it" +
              (lead ? "." : ", unless it is the first of its window.");
     case Protocol::transformers:
-      return std::string("As in the documentation of transformers: each text is tokenised as a whole, ") +
+      return std::string("As in the documentation of transformers: each text is tokenized as a whole, ") +
              (special ? "with the special tokens that its tokenizer adds" : "without special tokens") +
              ". It is read in windows of " + size + " tokens, each beginning " + std::to_string(stride) +
              " tokens behind the one before. A token is scored once, in the first window that holds it, unless it is the first "
              "of "
              "its window.";
     case Protocol::harness:
-      return std::string("As loglikelihood_rolling of lm-evaluation-harness: each text is tokenised as a whole, ") +
+      return std::string("As loglikelihood_rolling of lm-evaluation-harness: each text is tokenized as a whole, ") +
              (special ? "with the special tokens that its tokenizer adds" : "without special tokens") +
              ". All tokens are scored, those included: the first window reads " + token(*lead) + " and scores " + size +
              " tokens; each further one scores the next " + size + ", the last one what is left, with " + size +
              " tokens read in all.";
     case Protocol::llama_cpp:
-      return std::string("As llama-perplexity: each text is tokenised as a whole, ") +
+      return std::string("As llama-perplexity: each text is tokenized as a whole, ") +
              (special ? "with the special tokens that its tokenizer adds" : "without special tokens") +
              ", and cut into windows of " + size + " tokens side by side" +
              (lead ? ", of which " + token(*lead) + " replaces the first" : "") + ". In each the tokens behind place " +
@@ -145,7 +145,7 @@ std::string WindowDefinition::text(const Engine& engine) const {
   return "";
 }
 
-std::vector<TokenPiece> tokenise(const Engine& engine, const WindowDefinition& definition, std::string_view text) {
+std::vector<TokenPiece> tokenize(const Engine& engine, const WindowDefinition& definition, std::string_view text) {
   bool special = definition.special && definition.like != Protocol::vitrine;
   // The harness adds nothing to a text that begins with the prefix token spelled out.
   if (definition.like == Protocol::harness && text.starts_with(engine.tokenizer().decode(std::span(&*definition.lead, 1))))

@@ -42,7 +42,7 @@ struct WindowDefinition {
 WindowDefinition define_windows(const Engine& engine, const WindowOptions& options);
 
 /// The ids of a text as the definition reads it, with the bytes that each stands for.
-std::vector<TokenPiece> tokenise(const Engine& engine, const WindowDefinition& definition, std::string_view text);
+std::vector<TokenPiece> tokenize(const Engine& engine, const WindowDefinition& definition, std::string_view text);
 
 /// A window over a text's ids. The model reads `lead`, if there is one, and ids [begin, end - 1); ids [first, end) are scored.
 struct TextWindow {

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "graph/influence.h"
-#include "hooks/listening.h"
 #include "graph/local_replacement.h"
+#include "hooks/listening.h"
 #include "hooks/partial_run.h"
 #include "kernels/table.h"
 #include "ops/embed.h"
@@ -75,7 +75,7 @@ std::string text_of_ids(const Engine& engine, std::span<const int32_t> ids) {
   return text;
 }
 
-// The logits that are nodes: the likeliest ones, or those that were asked for.
+// The logits that are nodes: the most likely ones, or those that were asked for.
 std::vector<GraphLogit> choose_logits(Engine& engine, std::span<const int32_t> ids, const GraphOptions& o) {
   const Step step = Step::of(ids);
   const int64_t last = step.rows() - 1;

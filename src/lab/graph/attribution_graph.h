@@ -35,7 +35,7 @@ struct AttributionGraph {
 
   std::vector<GraphFeature> active;  // all active features, by layer, position and number
   std::vector<int64_t> selected;     // those that are nodes: places in `active`, ascending
-  std::vector<GraphLogit> logits;    // likeliest first
+  std::vector<GraphLogit> logits;    // most likely first
   /// Rows of the targets that something acts on, features and behind them logits: [features + logits, nodes]. An element is what
   /// the column's node adds to the target: to a feature's value before its activation, or to a logit less the mean of all logits.
   FloatVector effects;
@@ -58,7 +58,7 @@ struct AttributionGraph {
 struct GraphOptions {
   int64_t max_features = 7500;  // nodes; of more active ones those with the largest influence on the logits
   int64_t max_logits = 10;
-  double logit_share = 0.95;               // the likeliest tokens until their probabilities add up to it
+  double logit_share = 0.95;               // the most likely tokens until their probabilities add up to it
   std::vector<int32_t> targets = {};       // these tokens' logits instead
   int64_t ignored_positions = 1;           // at the beginning (BOS), whose features and errors are left out
   int64_t ranked_together = 2048;          // features that are taken between two rankings, where max_features limits them

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "inspect/features.h"
 #include "hooks/listening.h"
+#include "inspect/features.h"
 #include "model/layer_name.h"
 #include "ops/linear.h"
 #include "ops/step.h"

@@ -52,7 +52,7 @@ constexpr std::array kAliases = {
     Alias{"pos_embed.hook_out", "hook_pos_embed", false},
     Alias{"logits", "hook_logits", false},
     Alias{"unembed.hook_out", "hook_logits", false},
-    // interp-engine's points. Its attn_in, attn_out, mlp_in, mlp_out and z are named above or mean a neighbouring value.
+    // interp-engine's points. Its attn_in, attn_out, mlp_in, mlp_out and z are named above or mean a neighboring value.
     Alias{"embeddings", "hook_embed", false},
     Alias{"q_norm_in", "attn.hook_q", true},
     Alias{"q_norm_out", "attn.q_norm.hook_normalized", true},
@@ -135,7 +135,7 @@ std::string nearest_names(const Model& model, std::string_view glob) {
   return sentence;
 }
 
-// In a family whose norms come after their sub-layer, ln1 does not normalise what the sub-layer reads.
+// In a family whose norms come after their sub-layer, ln1 does not normalize what the sub-layer reads.
 bool norms_come_after(const std::vector<std::string>& names) {
   // Where there is none, it does so neither.
   const auto place = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) - names.begin(); };

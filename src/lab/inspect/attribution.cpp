@@ -147,7 +147,7 @@ class AttributionRuns::Runs {
     return run();
   }
 
-  double run() {  // f, and its gradient in embeddings_; the likeliest token, if none was given, in options_
+  double run() {  // f, and its gradient in embeddings_; the most likely token, if none was given, in options_
     Context& ctx = engine_.context();
     const Listening listening(ctx, embeddings_);
     const auto frame = ctx.frame();
@@ -162,7 +162,7 @@ class AttributionRuns::Runs {
     if (!given) options_.token = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
     const int32_t token = *options_.token;
     if (options_.against == token)
-      throw InputError("token " + std::to_string(token) + (given ? "" : ", the likeliest,") +
+      throw InputError("token " + std::to_string(token) + (given ? "" : ", the most likely,") +
                        " is explained against itself, which leaves nothing to explain. Choose another one for either");
     std::vector<LogprobTerm> terms = {{0, token, 1}};
     if (options_.against) terms.push_back({0, *options_.against, -1});

@@ -22,7 +22,7 @@ enum class Baseline : uint8_t {
 };
 
 struct AttributionOptions {
-  std::optional<int32_t> token = {};    // whose log-probability is explained; none: the likeliest
+  std::optional<int32_t> token = {};    // whose log-probability is explained; none: the most likely
   std::optional<int32_t> against = {};  // less that of this one
   Baseline baseline = Baseline::mean;
   int64_t steps = 64;  // points at which the integral is taken (Gauss-Legendre), 1 to 4096; 0: no integrated gradients

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "inspect/factors.h"
 #include "hooks/listening.h"
+#include "inspect/factors.h"
 #include "inspect/weights.h"
 
 namespace vitrine {

@@ -22,7 +22,7 @@ struct FactoredMatrix {
 /// the mean where the head reads, the weight of a norm between the head and the stream (Gemma 2) where it writes. What is not
 /// is the division by the norm's scale, so with x the stream at the query's and the key's position:
 ///   score = scale · (x_query / s_query) QK (x_key / s_key)ᵀ    before a cap, for a key `offset` positions before the query
-///   (where queries and keys are normalised by head, also divided by what those norms divide by)
+///   (where queries and keys are normalized by head, also divided by what those norms divide by)
 ///   what a key's position adds to the stream = pattern · (x_key / s_key) OV    (/ the scale of the norm behind it)
 /// With rotary positions QK holds for one offset: queries are turned by offset · frequency, keys not at all.
 /// Query heads of a group share W_K and W_V.

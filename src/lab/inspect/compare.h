@@ -28,7 +28,7 @@ struct StreamDifference {
 struct PredictionDifference {
   int64_t position = 0;
   double kl = 0;                  // KL(a || b), in nats
-  TokenLogprob top_a{}, top_b{};  // the likeliest of each
+  TokenLogprob top_a{}, top_b{};  // the most likely of each
 };
 
 struct ModelComparison {
@@ -36,7 +36,7 @@ struct ModelComparison {
   std::vector<StreamDifference> layers;         // the embedding first
   std::vector<PredictionDifference> predictions;
   double kl_mean = 0, kl_most = 0;
-  double same_top = 1;        // share of positions at which both find the same token likeliest
+  double same_top = 1;        // share of positions at which both find the same token most likely
   double threshold = 0;       // as asked for
   int64_t first_beyond = -1;  // index in `layers` of the first whose distance exceeds the threshold; -1: none does
 };

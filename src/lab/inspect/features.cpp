@@ -116,7 +116,7 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
   std::vector<int64_t> sorted = options.features;
   std::ranges::sort(sorted);
   sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
-  std::vector<SparseFeatures> kept;  // of these features alone, for the neighbours of the largest
+  std::vector<SparseFeatures> kept;  // of these features alone, for the neighbors of the largest
   std::vector<int64_t> first;        // place of each window's first token
   const auto larger = [](const FeaturePlace& a, const FeaturePlace& b) {
     return a.value > b.value || (a.value == b.value && std::pair(a.window, a.row) < std::pair(b.window, b.row));

@@ -55,7 +55,7 @@ struct FeatureTable {
 };
 
 struct FeatureTableOptions {
-  std::vector<int64_t> features;  // to be summarised
+  std::vector<int64_t> features;  // to be summarized
   int64_t contexts = 10;          // for each
   int64_t before = 12, behind = 4;
   int64_t bins = 24;

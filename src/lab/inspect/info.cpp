@@ -74,7 +74,7 @@ std::string numerics_text(const std::set<DType>& matrices, const Numerics& numer
       add(bf16 ? "16-bit weights multiply f32 activations up to 8 rows and bf16 ones above, with f32 sums"
                : "16-bit weights are widened and multiply in f32");
     if (std::any_of(matrices.begin(), matrices.end(), is_block))
-      add(std::string("quantised weights multiply activations in int8 blocks of 32") +
+      add(std::string("quantized weights multiply activations in int8 blocks of 32") +
           (int8 ? "" : " up to " + std::to_string(few) + " rows and in " + (bf16 ? "bf16" : "f32") + " above") +
           ", with f32 sums");
   }

@@ -85,7 +85,7 @@ struct LogitAttribution {
   double softcap = 0;             // 0: none
 };
 
-/// tokens      whose logits; empty: the likeliest one of each position
+/// tokens      whose logits; empty: the most likely one of each position
 /// positions   after which; empty: the last
 /// Errors: as stream_parts; InputError for a token outside the vocabulary.
 LogitAttribution attribute_logits(Engine& engine, std::span<const int32_t> ids, std::span<const int32_t> tokens,
@@ -93,9 +93,9 @@ LogitAttribution attribute_logits(Engine& engine, std::span<const int32_t> ids, 
 
 /// What the final norm and the head read off the stream at a point of the run.
 struct LensReading {
-  std::vector<TokenLogprob> top;  // likeliest first
+  std::vector<TokenLogprob> top;  // most likely first
   double kl = 0;                  // KL(model's own prediction || this one), in nats
-  int64_t rank = 0;               // here, of the token that the model finds likeliest; 0: the likeliest here too
+  int64_t rank = 0;               // here, of the token that the model finds most likely; 0: the most likely here too
   double logprob = 0;             // here, of that token
 };
 struct LogitLens {

@@ -37,7 +37,7 @@ double unread_bytes(const std::vector<OpRecord>& ops, double context) {
                 std::pow(1 - chosen, context);
     } else if (op.rows_read >= 0 && !whole.contains(op.weights[0])) {
       const double bytes = bytes_of(op.weights), rows = static_cast<double>(op.weights[0]->out);
-      unread += op.op == "embed_positions" ? bytes * std::max(0.0, 1 - context / rows)  // neighbouring rows
+      unread += op.op == "embed_positions" ? bytes * std::max(0.0, 1 - context / rows)  // neighboring rows
                                            : bytes * std::exp(-context / std::max(1.0, bytes / kAround));
     }
   }

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "inspect/parts.h"
 #include "hooks/trace.h"
+#include "inspect/parts.h"
 #include "inspect/weights.h"
 #include "ops/linear.h"
 #include "runtime/token_json.h"

@@ -8,8 +8,8 @@
 #include <span>
 
 #include "base/error.h"
-#include "inspect/reference.h"
 #include "hooks/trace.h"
+#include "inspect/reference.h"
 #include "kernels/table.h"
 #include "model/layer_name.h"
 #include "runtime/logits.h"

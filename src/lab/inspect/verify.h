@@ -21,7 +21,7 @@ struct VerifiedQuantity {
   double cosine = 1;
   // Of logits only:
   std::optional<double> kl_mean, kl_max;  // KL(reference || ours) per position, in nats
-  std::optional<double> top1_agreement;   // share of positions whose likeliest token is the same
+  std::optional<double> top1_agreement;   // share of positions whose most likely token is the same
   // The number furthest outside what is allowed, or nearest to it:
   double worst_share = 0;  // |difference| / (abs + rel |reference|): within the tolerance up to 1
   std::string worst_at;    // "short, sequence 0, [3, 7]"

@@ -63,7 +63,7 @@ OrderedJson metric_json(const InterveneResult& r, const Engine& engine, bool fro
           {"corrupt", number_json(r.metric_corrupt)},
           {"before", number_json(r.metric_before)},
           {"after", number_json(r.metric_after)},
-          {"after_normalised", number_json(r.metric_after ? r.normalised(*r.metric_after) : std::nullopt)}};
+          {"after_normalized", number_json(r.metric_after ? r.normalized(*r.metric_after) : std::nullopt)}};
 }
 
 OrderedJson grid_json(const InterveneResult& r) {
@@ -75,7 +75,7 @@ OrderedJson grid_json(const InterveneResult& r) {
       const std::optional<double> value = grid.values[grid.cell(row, column)];
       const std::string& cell = grid.recipe_cells[grid.cell(row, column)];
       v.push_back(number_json(value));
-      n.push_back(number_json(value ? r.normalised(*value) : std::nullopt));
+      n.push_back(number_json(value ? r.normalized(*value) : std::nullopt));
       c.push_back(cell.empty() ? OrderedJson(nullptr) : OrderedJson(cell));
     }
     values.push_back(std::move(v));
@@ -87,7 +87,7 @@ OrderedJson grid_json(const InterveneResult& r) {
           {"rows", {{"axis", grid.row_axis}, {"labels", grid.rows}}},
           {"columns", {{"axis", grid.column_axis}, {"labels", grid.columns}}},
           {"values", std::move(values)},
-          {"normalised", std::move(shares)},
+          {"normalized", std::move(shares)},
           {"recipe", {{"head", grid.recipe_head}, {"cells", std::move(recipes)}}}};
 }
 

@@ -95,7 +95,7 @@ class Metric {
   int64_t position() const { return position_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
-  // likeliest: if there is one, receives the `top` likeliest tokens at the metric's position.
+  // most likely: if there is one, receives the `top` most likely tokens at the metric's position.
   double of(std::span<const int32_t> ids, Interventions edits = {}, int64_t top = 0,
             std::vector<TokenLogprob>* likeliest = nullptr) const {
     const auto length = static_cast<int64_t>(ids.size());
@@ -451,7 +451,7 @@ std::string recipe_text(const InterveneGrid& grid, size_t row, size_t column) {
   return cell.empty() ? std::string() : grid.recipe_head + cell;
 }
 
-std::optional<double> InterveneResult::normalised(double value) const {
+std::optional<double> InterveneResult::normalized(double value) const {
   if (!metric_clean || !metric_corrupt) return {};
   const double range = *metric_clean - *metric_corrupt;
   if (!(std::abs(range) > 1e-12)) return {};

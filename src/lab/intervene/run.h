@@ -17,7 +17,7 @@ struct InterveneOptions {
   int64_t top = 10;
   bool all_positions = false;  // predictions and KL after every token, not only at the metric's position
   size_t memory = 0;           // bytes that kept values may take; 0: what the system has left
-  int64_t cell_top = 0;        // likeliest tokens to keep of every cell of a grid, at the metric's position
+  int64_t cell_top = 0;        // most likely tokens to keep of every cell of a grid, at the metric's position
   // Runs a piece of the work (a cell of a grid) and returns when it is done; between two pieces the engine may do other things.
   // Nothing: at once.
   std::function<void(const std::function<void()>&)> turn = {};
@@ -61,7 +61,7 @@ struct InterveneResult {
   std::optional<InterveneGrid> grid;
 
   /// (value - corrupt) / (clean - corrupt): 0 as the corrupt run, 1 as the clean one. Nothing if the two are the same, or one.
-  std::optional<double> normalised(double value) const;
+  std::optional<double> normalized(double value) const;
 };
 
 /// Runs a recipe on an opened model (`recipe.model` is not looked at).

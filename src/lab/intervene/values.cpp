@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "intervene/places.h"
 #include "hooks/trace.h"
+#include "intervene/places.h"
 #include "io/safetensors.h"
 
 namespace vitrine {

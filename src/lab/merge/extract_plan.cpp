@@ -263,7 +263,7 @@ class ExtractPlanner {
   }
 
   // Whether the file holds [in, out], as GPT-2's: the bias tells, or what is known of the family; of a square matrix without
-  // either, its neighbours.
+  // either, its neighbors.
   bool is_by_columns(const std::string& name, const std::vector<ExtractPlan::Part>& parts) const {
     if (name + ".weight" == head_) return false;
     if (const FileTensor* made = parts[0].model->made; made != nullptr) return made->by_columns;

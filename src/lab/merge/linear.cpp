@@ -23,7 +23,7 @@ void merge_linear(TensorInputs& in, const MethodParameters& p) {
     const double total = std::accumulate(factors.begin(), factors.end(), 0.0);
     if (total == 0)
       throw UsageError(in.name +
-                       ": the weights of its models sum to 0 and cannot be normalised; change them, or set normalize: false");
+                       ": the weights of its models sum to 0 and cannot be normalized; change them, or set normalize: false");
     for (double& factor : factors) factor /= total;
   }
   write_combination(in, all_inputs(in), factors, -1);

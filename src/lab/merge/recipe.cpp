@@ -66,7 +66,7 @@ ParameterSetting read_setting(const YamlValue& value) {
     return setting;
   }
   for (const YamlValue& item : items) {
-    if (!item.is_object()) item.fail("expected an object with \"value\" and \"filter\", as its neighbours are");
+    if (!item.is_object()) item.fail("expected an object with \"value\" and \"filter\", as its neighbors are");
     setting.cases.push_back(read_case(item));
   }
   return setting;

@@ -126,7 +126,7 @@ void merge_multislerp(TensorInputs& in, const MethodParameters& p) {
   for (const size_t i : of) weights.push_back(p.each("weight")[i]);
   if (p.flag("normalize_weights")) {
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    if (total == 0) throw UsageError(in.name + ": the weights sum to 0 and cannot be normalised; change them");
+    if (total == 0) throw UsageError(in.name + ": the weights sum to 0 and cannot be normalized; change them");
     for (double& w : weights) w /= total;
   }
   const Gram g = gram(in, of, in.base);
@@ -177,13 +177,13 @@ void merge_karcher(TensorInputs& in, const MethodParameters& p) {
   if (units.empty()) return write_combination(in, all, mean, -1);
   const double each = 1.0 / static_cast<double>(units.size());
   for (const auto& unit : units) add_scaled(mean, unit, each);
-  const auto normalise = [&](double least) {
+  const auto normalize = [&](double least) {
     const double length = span.norm(mean);
     if (length > least)
       for (double& m : mean) m /= length;
     return length;
   };
-  if (normalise(tolerance) < tolerance) mean = units.front();
+  if (normalize(tolerance) < tolerance) mean = units.front();
   for (int iteration = 0; iteration < static_cast<int>(most); ++iteration) {
     std::vector<double> tangent(all.size(), 0.0);
     for (const auto& unit : units) {
@@ -197,7 +197,7 @@ void merge_karcher(TensorInputs& in, const MethodParameters& p) {
     if (length < tolerance || length == 0) break;
     for (double& m : mean) m *= std::cos(length);
     add_scaled(mean, tangent, std::sin(length) / length);
-    normalise(tolerance);
+    normalize(tolerance);
   }
   for (double& m : mean) m *= scale;
   write_combination(in, all, mean, -1);

@@ -92,7 +92,7 @@ class RankPruning final : public Pruning {
   std::vector<Selection> selections_;
 };
 
-// Uniform numbers of neighbouring elements, from a counter: the same whatever was asked before.
+// Uniform numbers of neighboring elements, from a counter: the same whatever was asked before.
 class Uniform {
  public:
   Uniform(uint64_t seed, size_t input) : seed_(seed), input_(input) {}

@@ -108,7 +108,7 @@ class Basis {
     for (size_t i = 0; i < n; ++i) largest_ = std::max(largest_, norm_of(x.data() + i * width_, width_));
     for (int round = 0; round < 2; ++round) {
       if (before > 0) all.leftCols(old) += factors * take_away(x, n);
-      factors = factors * orthonormalise(x, n, round == 0 ? kDependent * largest_ : 0);
+      factors = factors * orthonormalize(x, n, round == 0 ? kDependent * largest_ : 0);
     }
     all.rightCols(count) = factors;
     rows_.insert(rows_.end(), x.begin(), x.end());
@@ -138,7 +138,7 @@ class Basis {
 
  private:
   // Gram and Schmidt: x = result · new x.
-  Eigen::MatrixXd orthonormalise(std::vector<float>& x, size_t n, double least) {
+  Eigen::MatrixXd orthonormalize(std::vector<float>& x, size_t n, double least) {
     Eigen::MatrixXd factors = Eigen::MatrixXd::Zero(static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(n));
     const auto project = [&](size_t i, bool counts) {
       float* const row = x.data() + i * width_;

@@ -15,7 +15,7 @@ struct TruncatedSvd {
 
 /// The `rank` largest singular values (at most min(rows, columns)) of a matrix of finite numbers, [rows, columns].
 ///
-/// Few of many are found by block Lanczos bidiagonalisation with full reorthogonalisation (Golub, Luk and Overton, 1981), until
+/// Few of many are found by block Lanczos bidiagonalisation with full reorthogonalization (Golub, Luk and Overton, 1981), until
 /// every residual |matrixᵀ u - value v| is below 2e-6 of the largest value, as in a full SVD in f32; more than a quarter of them,
 /// those of small matrices, and what Lanczos does not separate, by the eigenvectors of the Gram matrix in f64.
 /// One thread; the result depends on the arguments and the CPU's kernels only.

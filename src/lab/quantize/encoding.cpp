@@ -32,7 +32,7 @@ int64_t experts_of(const Model& model) {
 }
 
 // Of each matrix under a name, one after the other: [matrices, in]; empty if there is nothing of that name.
-std::vector<float> means_of(const QuantiseOptions& options, const GgufTensor& tensor) {
+std::vector<float> means_of(const QuantizeOptions& options, const GgufTensor& tensor) {
   const int64_t matrices = tensor.shape.size() > 2 ? tensor.shape.front() : 1;
   std::vector<float> all;
   for (int64_t matrix = 0; matrix < matrices; ++matrix) {
@@ -45,7 +45,7 @@ std::vector<float> means_of(const QuantiseOptions& options, const GgufTensor& te
 
 }  // namespace
 
-GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantiseOptions& options) {
+GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantizeOptions& options) {
   const ModelShape& shape = opened.model->shape();
   const bool starts_with_attention = shape.n_layers == 0 || opened.model->layer(0).has_attention();
   const MixtureModel model{.n_layers = shape.n_layers,

@@ -8,14 +8,14 @@
 
 namespace vitrine {
 
-struct QuantiseOptions {
+struct QuantizeOptions {
   bool pure = false;                             // all matrices in the mixture's own type
   const ImportanceMatrix* importance = nullptr;  // outlives the encoding
   std::string importance_file = {};              // for messages
 };
 
-/// Errors: UsageError for a tensor that this mixture quantises only with an importance matrix; InputError for one of another
+/// Errors: UsageError for a tensor that this mixture quantizes only with an importance matrix; InputError for one of another
 /// model.
-GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantiseOptions& options = {});
+GgufEncoding mixture_encoding(const OpenedModel& opened, const Mixture& mixture, const QuantizeOptions& options = {});
 
 }  // namespace vitrine

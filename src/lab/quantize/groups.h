@@ -1,6 +1,6 @@
 #pragma once
 // 256 values in groups that have whole multiples of one scale (and one minimum) each, as the K types, IQ4_XS and the like hold
-// them. Each group's own best scale first; then, in turns, each group's multiple among its neighbours and the shared scale.
+// them. Each group's own best scale first; then, in turns, each group's multiple among its neighbors and the shared scale.
 #include "quantize/search.h"
 
 namespace vitrine {
@@ -45,7 +45,7 @@ struct AffineGroups {
     dmin = as_f16(minimum);
   }
 
-  // The best of the neighbouring multiples of group g, and its q. Returns the error.
+  // The best of the neighboring multiples of group g, and its q. Returns the error.
   float choose(const float* x, const float* w, int g) {
     float scale[kTries], minimum[kTries], inverse[kTries], error[kTries] = {};
     uint8_t ss[kTries], ms[kTries];

@@ -259,7 +259,7 @@ const Mixture* find_mixture(std::string_view name) {
   return nullptr;
 }
 
-bool is_quantised(std::string_view name, size_t dimensions) {
+bool is_quantized(std::string_view name, size_t dimensions) {
   if (dimensions < 2 || !name.ends_with("weight") || name == "position_embd.weight") return false;
   for (const std::string_view kept :
        {"_norm.weight", "ffn_gate_inp.weight", "altup", "laurel", "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight"})
@@ -284,12 +284,12 @@ std::vector<DType> choose_types(const Mixture& mixture, const MixtureModel& mode
   std::vector<Counted> counted;
   for (const MixtureTensor& tensor : tensors) {
     const Role role = role_of(tensor.name);
-    if (is_quantised(tensor.name, tensor.shape.size()))
+    if (is_quantized(tensor.name, tensor.shape.size()))
       counted.push_back({role == Role::joined ? Role::value : role, layer_of(tensor.name)});
   }
   std::vector<DType> types;
   for (const MixtureTensor& tensor : tensors) {
-    if (!is_quantised(tensor.name, tensor.shape.size())) {
+    if (!is_quantized(tensor.name, tensor.shape.size())) {
       // llama-quantize leaves it as it is; the converter, which writes these types, does not.
       const bool converted =
           tensor.name == "per_layer_model_proj.weight" && (!is_block(mixture.base) || mixture.base == DType::q8_0);

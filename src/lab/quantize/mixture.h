@@ -31,18 +31,18 @@ struct MixtureModel {
 struct MixtureTensor {
   std::string_view name;         // in GGUF: "blk.3.attn_v.weight"
   std::vector<int64_t> shape;    // outermost first
-  DType unchanged = DType::f32;  // the type of a tensor that is not quantised
+  DType unchanged = DType::f32;  // the type of a tensor that is not quantized
 };
 
-/// Whether a tensor of that name and shape is quantised at all: matrices are, but for those that are small or choose experts.
-bool is_quantised(std::string_view name, size_t dimensions);
+/// Whether a tensor of that name and shape is quantized at all: matrices are, but for those that are small or choose experts.
+bool is_quantized(std::string_view name, size_t dimensions);
 
 /// A type for each tensor of the model, in their order. Rows that no whole number of blocks fills get a type of smaller blocks,
-/// or f16. `pure`: the base for all that is quantised.
+/// or f16. `pure`: the base for all that is quantized.
 std::vector<DType> choose_types(const Mixture& mixture, const MixtureModel& model, std::span<const MixtureTensor> tensors,
                                 bool pure = false);
 
-/// Whether a tensor of that type in that mixture is only quantised with an importance matrix, as llama-quantize demands.
+/// Whether a tensor of that type in that mixture is only quantized with an importance matrix, as llama-quantize demands.
 bool needs_importance(const Mixture& mixture, DType type, std::string_view name);
 
 }  // namespace vitrine

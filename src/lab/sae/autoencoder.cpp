@@ -31,7 +31,7 @@ Weight by_columns(const FloatVector& w, int64_t in, int64_t out, const FloatVect
 }
 
 // Row by row x' of the file's first formula; what undoes the norm goes to `features`.
-void normalised(const SparseAutoencoder& sae, const float* x, int64_t rows, SparseFeatures& features, float* y) {
+void normalized(const SparseAutoencoder& sae, const float* x, int64_t rows, SparseFeatures& features, float* y) {
   const auto n = static_cast<size_t>(sae.d_in);
   const bool norm = sae.input_norm != InputNorm::none;
   const bool subtract = sae.apply_b_dec_to_input && !sae.transcoder;
@@ -144,7 +144,7 @@ class Aside {
 void product(Context& ctx, const SparseAutoencoder& sae, const float* x, int64_t rows, SparseFeatures& features, float* pre) {
   const auto frame = ctx.frame();
   auto* normal = ctx.scratch<float>(static_cast<size_t>(rows * sae.d_in));
-  normalised(sae, x, rows, features, normal);
+  normalized(sae, x, rows, features, normal);
   const Weight w = by_columns(sae.W_enc, sae.d_in, sae.d_sae, &sae.b_enc, "W_enc");
   linear_part(ctx, read_only(normal, {rows, sae.d_in}), w, 0, sae.d_sae, pre, sae.d_sae);
   if (!sae.b_enc.empty()) add_bias(ctx, w.bias, {pre, DType::f32, {rows, sae.d_sae}});

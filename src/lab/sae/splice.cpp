@@ -141,7 +141,7 @@ Tensor spliced(Context& ctx, const Splice& splice, const Tensor& input, const Te
                      sae.hook_name_out + " " + std::to_string(value.rows()));
   Tape* const tape = ctx.tape();
   if (tape != nullptr && sae.input_norm != SparseAutoencoder::InputNorm::none)
-    throw UsageError("gradients through an autoencoder that normalises its input (normalize_activations) are not computed");
+    throw UsageError("gradients through an autoencoder that normalizes its input (normalize_activations) are not computed");
 
   const int64_t rows = input.rows();
   const Tensor result = ctx.empty(value.shape());

@@ -109,7 +109,7 @@ nlohmann::ordered_json settings(const Activations& activations, size_t hook, con
                            {"seed", l.seed},
                            {"decoder_norm", l.decoder_norm},
                            {"dead_window", l.dead_window},
-                           {"normalise", o.normalise},
+                           {"normalize", o.normalize},
                            {"skip_positions", o.skip_positions},
                            {"hook", activations.manifest().hooks[hook].name},
                            {"tokens", activations.tokens()},
@@ -230,7 +230,7 @@ class Run {
       throw InputError(out + ": exists and holds something. Name another folder, or resume the run that made it");
     fs::create_directories(out, error);
     if (error) throw InputError(out + ": cannot be made: " + error.message());
-    scale_ = options_.normalise ? scale_of(pool_, activations_, hook_, options_) : 1;
+    scale_ = options_.normalize ? scale_of(pool_, activations_, hook_, options_) : 1;
   }
 
   void load() {

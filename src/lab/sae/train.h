@@ -20,7 +20,7 @@ struct SaeTrainOptions {
   int64_t batch = 4096;  // tokens of a step
   /// Activations are multiplied by one number so that their mean norm is sqrt(d_in) (SAELens's "expected_average_only_in"), which
   /// is folded into the weights that are written; false: they are learned as they are.
-  bool normalise = true;
+  bool normalize = true;
   int64_t skip_positions = 0;  // the first tokens of each context are left out: BOS often has a norm of its own
   int64_t save_every = 0;      // steps; 0: at the end alone
   bool resume = false;

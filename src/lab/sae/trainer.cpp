@@ -99,7 +99,7 @@ void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, size_
     packed_dec_turned.resize(packed_b_bytes(p, D, F) + 64);
     pack_b(p, {q.W_dec.data(), D, true}, D, F, aligned_begin(packed_dec_turned));
   }
-  centred.resize(rows * D);
+  centered.resize(rows * D);
   output.resize(rows * D);
   if (aux) aux_output.resize(rows * D);
   results.resize((rows + SaeRows::kRows - 1) / SaeRows::kRows);
@@ -135,7 +135,7 @@ void SaeTrainer::Work::sum_rows(size_t first, size_t n, const SaeUses& from, con
       for (size_t i = from.begin[first + f]; i < from.begin[first + f + 1]; ++i) {
         const SaeUses::Use& use = from.uses[i];
         if (use.f != 0) k.add_scaled(at_output.data() + use.row * D, use.f, D, dec + f * D);
-        if (use.dh != 0) k.add_scaled(centred.data() + use.row * D, use.dh, D, enc + f * D);
+        if (use.dh != 0) k.add_scaled(centered.data() + use.row * D, use.dh, D, enc + f * D);
       }
     return;
   }
@@ -151,7 +151,7 @@ void SaeTrainer::Work::sum_rows(size_t first, size_t n, const SaeUses& from, con
         slopes[f * SaeRows::kRows + use.row - row] = use.dh;
       }
     k.add_products(activations_here, SaeRows::kRows, n, at_output.data() + row * D, D, here, D, dec, D);
-    k.add_products(slopes, SaeRows::kRows, n, centred.data() + row * D, D, here, D, enc, D);
+    k.add_products(slopes, SaeRows::kRows, n, centered.data() + row * D, D, here, D, enc, D);
   }
 }
 

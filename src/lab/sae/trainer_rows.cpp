@@ -26,13 +26,13 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
   SaeRows& result = results[task];
   result.clear();
   const size_t first = task * SaeRows::kRows, n = std::min(SaeRows::kRows, rows - first);
-  float* x_centred = centred.data() + first * D;
+  float* x_centered = centered.data() + first * D;
   for (size_t r = 0; r < n; ++r)
-    for (size_t i = 0; i < D; ++i) x_centred[r * D + i] = x[(first + r) * D + i] - q.b_dec[i];
+    for (size_t i = 0; i < D; ++i) x_centered[r * D + i] = x[(first + r) * D + i] - q.b_dec[i];
   t.h.resize(SaeRows::kRows * F);
   t.packed.resize(packed_a_bytes(p, SaeRows::kRows, D) + 64);
   std::byte* const packed = aligned_begin(t.packed);
-  pack_a(p, {x_centred, D}, n, D, packed);
+  pack_a(p, {x_centered, D}, n, D, packed);
   multiply_packed(p, packed, false, aligned_begin(packed_enc), n, F, D, t.h.data(), F, false);
 
   for (size_t r = 0; r < n; ++r) k.add(t.h.data() + r * F, q.b_enc.data(), F, t.h.data() + r * F);

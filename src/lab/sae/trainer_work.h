@@ -63,7 +63,7 @@ struct SaeTrainer::Work {
   SaeParameters gradients;
   FloatVector norms;                                                 // [F] of W_dec's rows
   std::vector<std::byte> packed_enc, packed_dec, packed_dec_turned;  // as products read them; the decoder not of topk
-  FloatVector centred, output, aux_output;                           // [B, D]: x', and the loss's gradient at y and at ê
+  FloatVector centered, output, aux_output;                          // [B, D]: x', and the loss's gradient at y and at ê
   std::vector<int32_t> dead;                                         // features that are silent for too long
   std::vector<SaeRows> results;                                      // of each task
   std::vector<SaeThread> threads;

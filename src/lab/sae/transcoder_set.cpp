@@ -102,7 +102,7 @@ TranscoderSet transcoder_set(std::vector<Shared> layers, const std::string& name
       fail("a transcoder from \"" + sae->hook_name + "\" to \"" + sae->hook_name_out +
            "\"; expected two hooks of one layer, such as blocks.3.ln2.hook_normalized and blocks.3.hook_mlp_out");
     if (sae->input_norm != SparseAutoencoder::InputNorm::none)
-      fail("the transcoder from " + hooks + " normalises its input (normalize_activations), which has no linear effect");
+      fail("the transcoder from " + hooks + " normalizes its input (normalize_activations), which has no linear effect");
     if (*layer >= static_cast<int64_t>(layers.size()))
       fail("there is a transcoder of layer " + std::to_string(*layer) + ", but only " + std::to_string(layers.size()) +
            " in all; every layer from 0 on needs one");

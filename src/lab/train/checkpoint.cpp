@@ -28,7 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished-";
-constexpr const char* kState = "training/optimiser.safetensors";
+constexpr const char* kState = "training/optimizer.safetensors";
+constexpr const char* kStateBefore = "training/optimiser.safetensors";  // before 0.2, as is the key "optimiser"
 constexpr const char* kAverage = "/ema";
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kProgress = "training/progress.json";
@@ -57,7 +58,7 @@ int64_t step_of(const std::string& name) {
 Json identity_json(const TrainIdentity& i) {
   Json json = {
       {"seed", i.seed},           {"sequence_length", i.sequence_length}, {"batch", i.batch},        {"accumulate", i.accumulate},
-      {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimiser", i.optimiser}};
+      {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimizer", i.optimizer}};
   if (!i.lora.empty()) json["lora"] = i.lora;
   if (!i.dpo.empty()) json["dpo"] = i.dpo;
   if (!i.data_weights.empty()) json["data_weights"] = i.data_weights;
@@ -166,29 +167,29 @@ void read_numbers(const Learner& learner, const Checkpoint& stored, Prefix&& pre
     const StoredTensor* t = stored.find(name);
     if (t == nullptr || t->dtype != DType::f32 || t->shape != p.shape)
       throw FileError(stored.path(), "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(p.shape) +
-                                         "; it belongs to another model or optimiser");
+                                         "; it belongs to another model or optimizer");
     give(p, reinterpret_cast<const float*>(t->data));
   }
 }
 
 void write_state(Learner& learner, const std::string& path) {
   const std::vector<Parameter>& parameters = learner.parameters().list();
-  const Optimiser& optimiser = learner.optimiser();
+  const Optimizer& optimizer = learner.optimizer();
   std::vector<TensorPlan> tensors;
-  for (size_t which = 0; which < optimiser.states(); ++which)
+  for (size_t which = 0; which < optimizer.states(); ++which)
     for (const Parameter& p : parameters)
-      if (const std::string what = optimiser.state_of(which, p); !what.empty())
+      if (const std::string what = optimizer.state_of(which, p); !what.empty())
         tensors.push_back({what + "/" + p.name, DType::f32, p.shape});
-  for (const Optimiser::Aside& aside : optimiser.asides())
+  for (const Optimizer::Aside& aside : optimizer.asides())
     tensors.push_back({aside.name + "/" + parameters[aside.parameter].name, DType::f32, aside.shape});
   SafetensorsWriter writer(path, std::move(tensors));
   size_t next = 0;
   learner.each_state(
       [&](size_t which, const float* numbers) {
         for (const Parameter& p : parameters)
-          if (!optimiser.state_of(which, p).empty()) writer.write(next++, std::as_bytes(std::span(numbers + p.begin, p.count)));
+          if (!optimizer.state_of(which, p).empty()) writer.write(next++, std::as_bytes(std::span(numbers + p.begin, p.count)));
       },
-      [&](const Optimiser::Aside& aside, const float* numbers) {
+      [&](const Optimizer::Aside& aside, const float* numbers) {
         writer.write(next++, std::as_bytes(std::span(numbers, aside.size())));
       });
   writer.finish();
@@ -350,7 +351,8 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   const ConfigReader state(json, path);
   if (state.count("format") != kFormat)
     state.fail("format", "is of another version of vitrine; expected " + std::to_string(kFormat));
-  const Json had = json.value("run", Json::object());
+  Json had = json.value("run", Json::object());
+  if (had.contains("optimiser") && !had.contains("optimizer")) had["optimizer"] = had.at("optimiser");
   check_identity(identity, had, path, step_path(step));
   identity.model_path = had.contains("model_path") ? text_of(had.at("model_path")) : "";
   identity.model_config = had.value("model_config", Json());
@@ -370,26 +372,27 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   if (!progress.validation_due.empty() && whole_in(progress.validation_due, "step") != step)
     state.fail("validation_due", "expected the line of metrics.jsonl of step " + std::to_string(step));
 
-  const Checkpoint stored = open_safetensors(step_path(step) + "/" + kState);
-  for (size_t which = 0; which < learner.optimiser().states(); ++which) {
+  const std::string folder = step_path(step) + "/";
+  const Checkpoint stored = open_safetensors(folder + (fs::exists(folder + kStateBefore) ? kStateBefore : kState));
+  for (size_t which = 0; which < learner.optimizer().states(); ++which) {
     // A run of SGD that had no momentum so far begins with none.
-    if (learner.optimiser().options().kind == OptimiserOptions::Kind::sgd &&
+    if (learner.optimizer().options().kind == OptimizerOptions::Kind::sgd &&
         stored.find("momentum/" + learner.parameters().list().front().name) == nullptr)
       continue;
     const auto prefix = [&](const Parameter& p) -> std::optional<std::string> {
-      const std::string what = learner.optimiser().state_of(which, p);
+      const std::string what = learner.optimizer().state_of(which, p);
       if (what.empty()) return std::nullopt;
       return what + "/";
     };
     read_numbers(learner, stored, prefix,
-                 [&](const Parameter& p, const float* numbers) { learner.optimiser().set_state(which, p, numbers); });
+                 [&](const Parameter& p, const float* numbers) { learner.optimizer().set_state(which, p, numbers); });
   }
-  for (Optimiser::Aside& aside : learner.optimiser().asides()) {
+  for (Optimizer::Aside& aside : learner.optimizer().asides()) {
     const std::string name = aside.name + "/" + learner.parameters().list()[aside.parameter].name;
     const StoredTensor* t = stored.find(name);
     if (t == nullptr || t->dtype != DType::f32 || t->shape != aside.shape)
       throw FileError(stored.path(), "lacks the f32 tensor \"" + name + "\" of shape " + shape_text(aside.shape) +
-                                         "; it belongs to another model or optimiser, or optimiser.largest_side was changed");
+                                         "; it belongs to another model or optimizer, or optimizer.largest_side was changed");
     if (!aside.values.empty()) std::memcpy(aside.values.data(), t->data, aside.values.size() * sizeof(float));
   }
   // A run that kept no average so far begins one at these weights.

@@ -34,7 +34,7 @@ struct TrainIdentity {
   uint64_t data_tokens = 0, data_checksum = 0;
   std::string data_path = {};     // named in errors; may change
   std::string data_weights = {};  // of a mixture's folders; empty: there is one
-  std::string optimiser;
+  std::string optimizer;
   std::string dpo = {};         // what preferences are learned by; empty: they are not
   std::string lora = {};        // the adapter that learns; empty: the whole model
   std::string model_path = {};  // that learning began from; empty: fresh weights, or not known any more
@@ -78,7 +78,7 @@ class RunFolder {
   /// Errors: InputError naming the file, what is wrong with it and the checkpoint before.
   void verify(int64_t step) const;
 
-  /// Reads the optimiser's state and the progress of step-N, whose weights the learner was opened with.
+  /// Reads the optimizer's state and the progress of step-N, whose weights the learner was opened with.
   /// `identity` comes back with the model_path and model_config that the checkpoint has. A checkpoint of an earlier version has
   /// none of them and no data_checksum; then these are not compared.
   /// Errors: FileError for a file that does not fit the learner; InputError if `identity` differs from the run's.

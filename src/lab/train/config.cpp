@@ -128,9 +128,9 @@ void read_lora(const YamlValue& value, TrainConfig& c) {
   read(value, "targets", o.targets);
 }
 
-void read_optimiser(const YamlValue& value, TrainConfig& c) {
-  OptimiserOptions& o = c.optimiser;
-  using Kind = OptimiserOptions::Kind;
+void read_optimizer(const YamlValue& value, TrainConfig& c) {
+  OptimizerOptions& o = c.optimizer;
+  using Kind = OptimizerOptions::Kind;
   if (const auto name = value.find("name"))
     o.kind = word<Kind>(
         *name,
@@ -170,12 +170,12 @@ void read_optimiser(const YamlValue& value, TrainConfig& c) {
   int64_t iterations = o.iterations;
   read(value, "iterations", iterations, 1, 99);
   o.iterations = static_cast<int>(iterations);
-  using Scale = OptimiserOptions::Scale;
+  using Scale = OptimizerOptions::Scale;
   if (const auto scale = value.find("scale"))
     o.scale = word<Scale>(*scale, {{"match_rms", Scale::match_rms}, {"original", Scale::original}});
   if (const auto rate = value.find("adamw_lr")) {
     const double lr = number_in(*rate, 0, 1e30, "a learning rate from 0 to 1e30");
-    if (c.schedule.peak == 0) rate->fail("it goes along with optimiser.lr, which is 0");
+    if (c.schedule.peak == 0) rate->fail("it goes along with optimizer.lr, which is 0");
     o.adamw_lr = lr / c.schedule.peak;
   }
   refuse_null(value, "weight_decay", "0: no decay");
@@ -193,7 +193,7 @@ void read_schedule(const YamlValue& value, TrainConfig& c) {
   if (const auto decay = value.find("decay"))
     c.schedule.decay = word<Decay>(
         *decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}, {"wsd", Decay::wsd}});
-  read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimiser.lr");
+  read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimizer.lr");
   read(value, "steps", c.schedule.length, 1);
   read(value, "cooldown", c.schedule.cooldown, 1);
   const auto cooldown = value.find("cooldown");
@@ -283,10 +283,10 @@ DistillOptions read_distill(const YamlValue& value) {
 // Refuses what transformers' Trainer and nanoGPT call a key, with its name here or what there is instead.
 void point_to_ours(const YamlValue& y) {
   static constexpr std::pair<const char*, const char*> kOthers[] = {
-      {"learning_rate", "optimiser.lr"},
-      {"lr", "optimiser.lr"},
-      {"weight_decay", "optimiser.weight_decay"},
-      {"optim", "optimiser.name"},
+      {"learning_rate", "optimizer.lr"},
+      {"lr", "optimizer.lr"},
+      {"weight_decay", "optimizer.weight_decay"},
+      {"optim", "optimizer.name"},
       {"max_steps", "steps"},
       {"max_iters", "steps"},
       {"num_train_epochs", "epochs"},
@@ -305,10 +305,10 @@ void point_to_ours(const YamlValue& y) {
       {"gradient_clipping", "clip"},
       {"micro_batch_size", "batch"},
       {"warmup_ratio", "schedule.warmup, in steps"},
-      {"beta1", "optimiser.betas"},
-      {"beta2", "optimiser.betas"},
-      {"adam_beta1", "optimiser.betas"},
-      {"adam_beta2", "optimiser.betas"},
+      {"beta1", "optimizer.betas"},
+      {"beta2", "optimizer.betas"},
+      {"adam_beta1", "optimizer.betas"},
+      {"adam_beta2", "optimizer.betas"},
       {"ema_decay", "ema"},
       {"adapter", "lora"},
       {"load_best_model_at_end", "checkpoint.best"},
@@ -362,23 +362,41 @@ void read_train_data(const YamlValue& value, TrainConfig& c) {
 
 TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   point_to_ours(y);
-  y.allow(Names{"model",         "lora",
-                "data",          "sequence_length",
-                "batch",         "accumulate",
-                "steps",         "epochs",
-                "optimiser",     "schedule",
-                "clip",          "dropout",
-                "recompute",     "compute",
-                "seed",          "threads",
-                "eval_every",    "eval_batches",
-                "sample_every",  "sample_prompts",
-                "sample_tokens", "sample_temperature",
-                "checkpoint",    "layers_every",
-                "out",           "ema",
-                "kl_to",         "kl_weight",
-                "distill",       "metrics",
-                "dpo",           "tasks",
-                "tasks_every",   "tasks_limit"});
+  y.allow(Names{"model",
+                "lora",
+                "data",
+                "sequence_length",
+                "batch",
+                "accumulate",
+                "steps",
+                "epochs",
+                "optimizer",
+                "optimiser",
+                "schedule",
+                "clip",
+                "dropout",
+                "recompute",
+                "compute",
+                "seed",
+                "threads",
+                "eval_every",
+                "eval_batches",
+                "sample_every",
+                "sample_prompts",
+                "sample_tokens",
+                "sample_temperature",
+                "checkpoint",
+                "layers_every",
+                "out",
+                "ema",
+                "kl_to",
+                "kl_weight",
+                "distill",
+                "metrics",
+                "dpo",
+                "tasks",
+                "tasks_every",
+                "tasks_limit"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -400,7 +418,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (epochs) c.epochs = number_in(*epochs, 1e-9, 1e9, "a number from 1e-9 to 1e9");
 
   c.schedule.length = 0;
-  read_optimiser(y.at("optimiser", "{name: adamw, lr: 1e-3}"), c);
+  const auto before = y.find("optimiser");  // its name before 0.2
+  if (before && y.find("optimizer")) before->fail("it is called \"optimizer\" now, which is set too. Leave this one out");
+  read_optimizer(before ? *before : y.at("optimizer", "{name: adamw, lr: 1e-3}"), c);
   if (const auto schedule = y.find("schedule")) read_schedule(*schedule, c);
   refuse_null(y, "clip", "0: no clipping");
   refuse_null(y, "dropout", "0: none");

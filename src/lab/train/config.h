@@ -40,7 +40,7 @@ struct TrainConfig {
   int64_t sequence_length = 0, batch = 0, accumulate = 1;
   int64_t steps = 0;  // 0: `epochs`
   double epochs = 0;
-  OptimiserOptions optimiser;
+  OptimizerOptions optimizer;
   Schedule schedule;  // length 0: all steps
   double clip = 1;
   std::optional<double> dropout_embedding, dropout_attention, dropout_residual;  // nothing: as the model's configuration says

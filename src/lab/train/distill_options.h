@@ -17,7 +17,7 @@ struct DistillOptions {
   double prompt = 0.5;            // share of a sequence that stays as it is in the data
   double sample_temperature = 1;  // 0: greedy
 
-  std::string cache;   // folder for the teacher's likeliest tokens; empty: the teacher runs every time
+  std::string cache;   // folder for the teacher's most likely tokens; empty: the teacher runs every time
   int64_t top_k = 64;  // of each row
 };
 

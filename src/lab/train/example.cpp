@@ -28,7 +28,7 @@ batch: 2
 accumulate: 2                # batches of a step: the same gradient as batch: 4
 steps: 12
 
-optimiser:
+optimizer:
   name: adamw                # or sgd
   lr: 1e-4
   betas: [0.9, 0.95]

@@ -8,7 +8,7 @@
 namespace vitrine {
 namespace {
 
-constexpr std::string_view kNormalised = ".hook_normalized";
+constexpr std::string_view kNormalized = ".hook_normalized";
 
 bool is_stream(std::string_view name) {
   return name.ends_with(".hook_resid_pre") || name.ends_with(".hook_resid_mid") || name.ends_with(".hook_resid_post");
@@ -47,7 +47,7 @@ bool LayerWatch::wants(std::string_view name) const {
 Tensor LayerWatch::see(Context&, std::string_view name, const Tensor& value) {
   const std::span<const float> numbers = numbers_of(value);
   if (is_stream_norm(name)) {
-    const std::string_view norm = name.substr(0, name.size() - kNormalised.size());
+    const std::string_view norm = name.substr(0, name.size() - kNormalized.size());
     width_ = value.row_size();
     const auto width = static_cast<size_t>(width_);
     Norm seen{std::string(norm), {}, moments(numbers, width)};

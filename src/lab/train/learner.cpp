@@ -17,18 +17,18 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
                       ? Parameters(*engine_.opened().adapter)
                       : Parameters(*engine_.opened().model,
                                    comm().size() == 1 ? Parameters::Grads::first_sets : Parameters::Grads::added)),
-      shards_(parameters_, comm(), Optimiser::whole(options.optimiser, parameters_)),
+      shards_(parameters_, comm(), Optimizer::whole(options.optimizer, parameters_)),
       tape_(options.recompute) {
   if (engine_.opened().adapter == nullptr) {  // copied
     VITRINE_CHECK(engine_.opened().files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
     if (engine_.opened().gguf == nullptr) engine_.opened().checkpoint = Checkpoint("");  // which also holds the vocabulary
     engine_.opened().widened.clear();
   }
-  optimiser_.emplace(options.optimiser, parameters_, shards_);  // takes its memory once the files are closed
+  optimizer_.emplace(options.optimizer, parameters_, shards_);  // takes its memory once the files are closed
   engine_.context().seed = options.seed;
   engine_.context().numerics.bf16 = options.bf16;
   engine_.context().numerics.f32 = !options.bf16;  // of stored weights beside an adapter too
-  if (options.init) initialise(parameters_, engine_.model(), *options.init, options.seed);
+  if (options.init) initialize(parameters_, engine_.model(), *options.init, options.seed);
   begin_together();
   if (options.ema) ema_ = std::make_unique<Ema>(model_from_config(engine_.opened().files), parameters_, *options.ema);
 }
@@ -47,16 +47,16 @@ void Learner::begin_together() {
 }
 
 void Learner::each_state(const std::function<void(size_t which, const float* whole)>& show,
-                         const std::function<void(const Optimiser::Aside& aside, const float* values)>& show_aside) {
+                         const std::function<void(const Optimizer::Aside& aside, const float* values)>& show_aside) {
   float* const room = parameters_.gradients();  // of nobody between steps
   bool used = false;
-  for (size_t which = 0; which < optimiser_->states(); ++which) {
-    const float* const whole = optimiser_->whole_state(which, room);
+  for (size_t which = 0; which < optimizer_->states(); ++which) {
+    const float* const whole = optimizer_->whole_state(which, room);
     used |= whole == room;
     if (comm().rank() == 0 && show) show(which, whole);
   }
   if (used) clear_gradients();
-  for (const Optimiser::Aside& aside : optimiser_->asides()) {
+  for (const Optimizer::Aside& aside : optimizer_->asides()) {
     std::vector<double> numbers;  // one rank has them, and the others zeros
     if (comm().size() > 1) {
       numbers.assign(aside.values.begin(), aside.values.end());
@@ -227,7 +227,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     if (!batches[0].pairs.empty()) report.preference = {sums[3] / counted, sums[4] / counted, sums[5] / counted};
     if (!teachers_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
     for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[6 + g] / counted);
-    Norms norms = optimiser_->gradient_norms(ctx.pool(), halved ? &second_replica_->gradients : nullptr);
+    Norms norms = optimizer_->gradient_norms(ctx.pool(), halved ? &second_replica_->gradients : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
     if (!std::isfinite(report.gradient_norm)) report_backward(passes, report.gradient_norms);
@@ -236,7 +236,7 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
     throw;
   }
   const double over = options_.clip > 0 ? report.gradient_norm / options_.clip : 0;
-  optimiser_->step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
+  optimizer_->step(ctx.pool(), lr, over > 1 ? 1 / over : 1, report.step, with_update ? &report.update : nullptr);
   shards_.share_weights();
   if (ema_ != nullptr) ema_->update(ctx.pool());
   ++steps_done_;

@@ -1,5 +1,5 @@
 #pragma once
-// A model with what it needs to learn: its weights in the trainer's memory, gradients, optimiser, tape. One call, one step.
+// A model with what it needs to learn: its weights in the trainer's memory, gradients, optimizer, tape. One call, one step.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,15 +11,15 @@
 #include "runtime/engine.h"
 #include "train/data/batch_source.h"
 #include "train/ema.h"
-#include "train/initialise.h"
-#include "train/optimiser.h"
+#include "train/initialize.h"
+#include "train/optimizer.h"
 #include "train/preference.h"
 #include "train/shards.h"
 
 namespace vitrine {
 
 struct LearnerOptions {
-  OptimiserOptions optimiser = {};
+  OptimizerOptions optimizer = {};
   double clip = 0;                    // largest global norm of the gradient; 0: any
   bool recompute = false;             // keep each block's input alone and run the block again in backward
   uint64_t seed = 1;                  // of dropout and of fresh weights
@@ -53,7 +53,7 @@ struct StepReport {
   double lr = 0;
   double gradient_norm = 0;            // before clipping
   std::vector<double> gradient_norms;  // of each parameter
-  Optimiser::Update update;            // of each parameter, if it was asked for
+  Optimizer::Update update;            // of each parameter, if it was asked for
 };
 
 class Learner {
@@ -61,7 +61,7 @@ class Learner {
   /// Takes the opened model over: its weights are copied as f32, and its files are closed (but GGUF's, which holds the
   /// vocabulary; such a model must be as_huggingface()). If it has an adapter, that alone learns, and the model stays in its
   /// files, in the type that they have.
-  /// Errors: as Optimiser; RunError if the memory is not there; InputError if ranks begin with different weights.
+  /// Errors: as Optimizer; RunError if the memory is not there; InputError if ranks begin with different weights.
   Learner(OpenedModel opened, const LearnerOptions& options);
 
   /// Batches of pairs are learned from by preference_loss() with these options from now on.
@@ -103,13 +103,13 @@ class Learner {
   /// Runs text through the weights as they are now (samples); the same threads and memory.
   Engine& engine() { return engine_; }
   const Parameters& parameters() const { return parameters_; }
-  Optimiser& optimiser() { return *optimiser_; }
-  const Optimiser& optimiser() const { return *optimiser_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  const Optimizer& optimizer() const { return *optimizer_; }
   Comm& comm() { return options_.comm != nullptr ? *options_.comm : alone_; }
-  /// Shows all of the optimiser's state, kind after kind, and then what has other shapes than the weights, one after the other,
+  /// Shows all of the optimizer's state, kind after kind, and then what has other shapes than the weights, one after the other,
   /// to rank 0, which alone needs a `show`. Every rank must call it.
   void each_state(const std::function<void(size_t which, const float* whole)>& show = {},
-                  const std::function<void(const Optimiser::Aside& aside, const float* values)>& show_aside = {});
+                  const std::function<void(const Optimizer::Aside& aside, const float* values)>& show_aside = {});
   /// The averaged weights, or null.
   const Ema* ema() const { return ema_.get(); }
   int64_t steps_done() const { return steps_done_; }
@@ -170,7 +170,7 @@ class Learner {
   Engine engine_;
   Parameters parameters_;
   Shards shards_;
-  std::optional<Optimiser> optimiser_;
+  std::optional<Optimizer> optimizer_;
   std::unique_ptr<Ema> ema_;
   std::vector<TeacherSpec> teachers_;
   double cross_entropy_weight_ = 1;

@@ -18,7 +18,7 @@ uint32_t crc32c(std::string_view bytes);
 /// (tensorflow/core/lib/io/record_writer.h).
 std::string tf_record(std::string_view bytes);
 
-/// A TensorBoard event as serialised protobuf (tensorboard/compat/proto/event.proto): numbers with their tags at a step; without
+/// A TensorBoard event as serialized protobuf (tensorboard/compat/proto/event.proto): numbers with their tags at a step; without
 /// any the first event of a file, which says its version. wall_time: seconds since 1970.
 std::string tensorboard_event(double wall_time, int64_t step, const std::vector<std::pair<std::string, float>>& values);
 

@@ -51,15 +51,15 @@ OneStepText one_step_text(const Engine& engine, const std::string& prompt, const
 
 LearnerOptions one_step_options(int threads) {
   LearnerOptions options;
-  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.optimizer = {.kind = OptimizerOptions::Kind::sgd, .weight_decay = 0};
   options.threads = threads;
   options.dropout = false;  // the gradient of the loss that is shown
   return options;
 }
 
 size_t one_step_bytes(const Model& model) {
-  const OptimiserOptions optimiser = one_step_options(0).optimiser;
-  return static_cast<size_t>(Optimiser::bytes(optimiser, static_cast<double>(parameter_count(model)), 1));
+  const OptimizerOptions optimizer = one_step_options(0).optimizer;
+  return static_cast<size_t>(Optimizer::bytes(optimizer, static_cast<double>(parameter_count(model)), 1));
 }
 
 nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
@@ -95,7 +95,7 @@ std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepRepo
   const auto& list = parameters.list();
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string name = list[i].layer >= 0 ? "blocks." + std::to_string(list[i].layer) : list[i].ours;
-    if (parts.empty() || parts.back().name != name) {  // a block's parameters are neighbours
+    if (parts.empty() || parts.back().name != name) {  // a block's parameters are neighbors
       parts.push_back({name});
       squares.emplace_back();
     }
@@ -112,8 +112,8 @@ std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepRepo
 
 OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr,
                       int64_t top) {
-  const OptimiserOptions& optimiser = learner.optimiser().options();
-  if (optimiser.kind != OptimiserOptions::Kind::sgd || optimiser.momentum != 0 || optimiser.weight_decay != 0)
+  const OptimizerOptions& optimizer = learner.optimizer().options();
+  if (optimizer.kind != OptimizerOptions::Kind::sgd || optimizer.momentum != 0 || optimizer.weight_decay != 0)
     throw UsageError("one step is shown for plain gradient descent: sgd without momentum and weight decay");
   if (prompt.empty() || target.empty()) throw UsageError("one step needs a prompt and what should follow it");
   Engine& engine = learner.engine();

@@ -20,7 +20,7 @@ struct OneStep {
     double update_ratio = 0;  // |change| / |weights after it|
   };
   std::vector<Part> parts;                    // in the order of the run
-  std::vector<TokenLogprob> before, after;    // likeliest tokens after the prompt
+  std::vector<TokenLogprob> before, after;    // most likely tokens after the prompt
   std::vector<double> target_logprob_before;  // of each of the target's tokens, given those before it
   std::vector<double> target_logprob_after;
 };
@@ -45,8 +45,8 @@ nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, 
 /// `report` is that of a step with its update.
 std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepReport& report);
 
-/// w = w - lr · gradient of -log p(target | prompt), for all weights. The learner's optimiser must be SGD without momentum
-/// and decay. Errors: as Learner::step; UsageError for another optimiser.
+/// w = w - lr · gradient of -log p(target | prompt), for all weights. The learner's optimizer must be SGD without momentum
+/// and decay. Errors: as Learner::step; UsageError for another optimizer.
 OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr, int64_t top);
 
 }  // namespace vitrine

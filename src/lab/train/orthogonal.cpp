@@ -64,20 +64,20 @@ size_t packed_bytes(size_t side, size_t longer) {
 
 }  // namespace
 
-Orthogonaliser::Orthogonaliser(size_t rows, size_t columns) {
+Orthogonalizer::Orthogonalizer(size_t rows, size_t columns) {
   const size_t side = std::min(rows, columns), longer = std::max(rows, columns);
   for (FloatBuffer* buffer : {&gram_, &square_, &product_, &next_, &whole_}) *buffer = FloatBuffer(side * side);
   a_ = Buffer<std::byte>(packed_bytes(side, longer));
   b_ = Buffer<std::byte>(packed_bytes(side, longer));
 }
 
-double Orthogonaliser::bytes(size_t rows, size_t columns) {
+double Orthogonalizer::bytes(size_t rows, size_t columns) {
   const size_t side = std::min(rows, columns);
   return 5.0 * static_cast<double>(side * side * sizeof(float)) +
          2.0 * static_cast<double>(packed_bytes(side, std::max(rows, columns)));
 }
 
-void Orthogonaliser::add(const float* u, size_t rows, size_t columns, int iterations, double factor, float* out) {
+void Orthogonalizer::add(const float* u, size_t rows, size_t columns, int iterations, double factor, float* out) {
   const bool wide = rows <= columns;
   const size_t n = wide ? rows : columns, longer = wide ? columns : rows;
   const double norm = std::max(kSmallestNorm, std::sqrt(kernels().sum_of_squares(u, rows * columns)));

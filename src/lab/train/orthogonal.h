@@ -14,10 +14,10 @@ namespace vitrine {
 /// What is iterated here is the Gram matrix R = X Xᵀ of the shorter side. With P = a + b R + c R², the next one is P R P, and X
 /// ends as the product of all P with the first X. These are small symmetric matrices that commute, of whose products half is
 /// computed; the same result to rounding, for half the work where one side is four times the other.
-class Orthogonaliser {
+class Orthogonalizer {
  public:
   /// For matrices up to so many rows and columns. One at a time; threads need one each.
-  Orthogonaliser(size_t rows, size_t columns);
+  Orthogonalizer(size_t rows, size_t columns);
 
   /// out [rows, columns] += factor * (u made orthogonal), for u [rows, columns]; both lie row by row without gaps, and are not
   /// the same. A u of zeros adds zeros.

@@ -44,7 +44,7 @@ void* zero_bytes(size_t bytes) {
   const size_t taken = (std::max<size_t>(bytes, 1) + border - 1) / border * border;
   void* const data = std::aligned_alloc(border, taken);
   if (data == nullptr)
-    throw RunError("there is no memory for " + std::to_string(taken) + " bytes of weights or their optimiser state");
+    throw RunError("there is no memory for " + std::to_string(taken) + " bytes of weights or their optimizer state");
   if (border == kHugePage) static_cast<void>(::madvise(data, taken, MADV_HUGEPAGE));
   return std::memset(data, 0, taken);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Learning from pairs of answers, of which people preferred one: direct preference optimisation.
+// Learning from pairs of answers, of which people preferred one: direct preference optimization.
 #include <span>
 #include <vector>
 

@@ -18,9 +18,9 @@ std::string lora_text(const TrainConfig& config, uint64_t base) {
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
-const char* name_of(OptimiserOptions::Kind kind) {
-  constexpr const char* kOptimisers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
-  return kOptimisers[static_cast<size_t>(kind)];
+const char* name_of(OptimizerOptions::Kind kind) {
+  constexpr const char* kOptimizers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
+  return kOptimizers[static_cast<size_t>(kind)];
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ void TrainRun::restore() {
                .data_checksum = data_->checksum(),
                .data_path = data_->path(),
                .data_weights = data_->weights_text(),
-               .optimiser = name_of(config_.optimiser.kind),
+               .optimizer = name_of(config_.optimizer.kind),
                .dpo = config_.dpo ? "beta " + Json(config_.dpo->beta).dump() : "",
                .lora = config_.lora ? lora_text(config_, base_) : "",
                .model_path = config_.model,

@@ -49,7 +49,7 @@ TrainRun::TrainRun(const TrainConfig& config, bool resume, const TrainEvents& ev
 
 // A rank's, for so many parameters: weights, gradients, moments, average.
 double TrainRun::state_bytes(double numbers) const {
-  return Optimiser::bytes(config_.optimiser, numbers, comm_.size()) + (config_.ema ? numbers * sizeof(float) : 0);
+  return Optimizer::bytes(config_.optimizer, numbers, comm_.size()) + (config_.ema ? numbers * sizeof(float) : 0);
 }
 
 Learner TrainRun::make_learner() {
@@ -73,11 +73,11 @@ Learner TrainRun::make_learner() {
   if (config_.lora && checkpoint_ >= 0) open_adapter(opened, checkpoint);
   const int64_t count = config_.lora ? opened.adapter->parameter_count() : parameter_count(*opened.model);
   check_memory(config_, state_bytes(static_cast<double>(count)) * comm_.on_this_machine(),
-               "weights, gradients and the optimiser's state",
+               "weights, gradients and the optimizer's state",
                config_.lora ? "Lower lora.rank or name fewer targets"
-                            : "Train a smaller model, set optimiser.moments: bf16, use sgd without momentum, or learn an adapter "
+                            : "Train a smaller model, set optimizer.moments: bf16, use sgd without momentum, or learn an adapter "
                               "beside it: lora");
-  LearnerOptions options{.optimiser = config_.optimiser,
+  LearnerOptions options{.optimizer = config_.optimizer,
                          .clip = config_.clip,
                          .recompute = config_.recompute,
                          .seed = config_.seed,
@@ -193,7 +193,7 @@ void TrainRun::check_sizes() {
   double activations = learner_.activation_bytes(rows, config_.sequence_length, config_.accumulate);
   // Tokens and labels of all batches of a step, and of one again in parts.
   double by_row = 8.0 * static_cast<double>(config_.accumulate + 1);
-  if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's likeliest
+  if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's most likely
     by_row += static_cast<double>(std::min(config_.distill->top_k, shape.vocab_size)) *
               (8.0 * static_cast<double>(config_.accumulate + 1) + 20);
   if (config_.distill && config_.distill->on_policy > 0)  // keys and values of the sequences that the model continues

@@ -1,5 +1,5 @@
 #pragma once
-// Which rank keeps which values. Every rank has all weights and gradients; the optimiser's state of a number is on one rank
+// Which rank keeps which values. Every rank has all weights and gradients; the optimizer's state of a number is on one rank
 // alone, which sums its gradient over ranks, takes the step for it, and sends the weight to the others (the first stage of
 // ZeRO, arXiv:1910.02054, section 5.1). A rank then holds 1 / ranks of the state, and sends no more than plain summing does.
 #include <vector>

@@ -118,7 +118,7 @@ void TargetCache::check_space(uint64_t sequences) const {
   const double wanted = static_cast<double>(sequences) * static_cast<double>(record_.size()),
                there = static_cast<double>(info.st_blocks) * 512;
   if (wanted - there > static_cast<double>(space.available))
-    throw InputError(where_ + ": the teacher's " + std::to_string(k_) + " likeliest tokens for " + std::to_string(sequences) +
+    throw InputError(where_ + ": the teacher's " + std::to_string(k_) + " most likely tokens for " + std::to_string(sequences) +
                      " sequences take " + bytes_text(wanted) + ", and the disk has " +
                      bytes_text(static_cast<double>(space.available)) + " left. Lower top_k, or name a folder on another disk");
 }

@@ -31,7 +31,7 @@ class ChatData : public testing::Test {
   }
   std::string config(const std::string& out, const std::string& train, const std::string& extra) const {
     return scratch.write(out + ".yaml", "model: " + std::string(VITRINE_SOURCE) + "/models/tales9m\ndata: {train: " + train +
-                                            "}\nsequence_length: 32\nbatch: 1\nsteps: 2\noptimiser: {lr: 1e-3}\nout: " +
+                                            "}\nsequence_length: 32\nbatch: 1\nsteps: 2\noptimizer: {lr: 1e-3}\nout: " +
                                             scratch / out + "\n" + extra);
   }
   Scratch scratch;

@@ -51,7 +51,7 @@ TEST(CircuitsCommand, ATableForPeople) {
   EXPECT_TRUE(outcome.out.starts_with(fmt::format("{}.{} looks at the previous token, {:.1f} %", best["layer"].get<int>(),
                                                   best["head"].get<int>(), 100 * best["previous_token"].get<double>())))
       << outcome.out;
-  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);  // no terminal, no colours
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);  // no terminal, no colors
   EXPECT_CONTAINS(outcome.out, "strongest compositions");
   EXPECT_CONTAINS(outcome.err, "17 tokens");  // BOS and twice eight
   EXPECT_EQ(vitrine({"circuits", "--repeat", "8", "--compositions", "4", "--seed", "3", "--threads", "1"}).out, outcome.out);

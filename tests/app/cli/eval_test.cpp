@@ -149,7 +149,7 @@ TEST(EvalChoices, RefusesOtherItems) {
   expect_refused({"eval", "choices", "--file", evaluate_file("arc.jsonl"), "--task", "mmlu"}, {"--task", "mmlu"});
 }
 
-TEST(EvalCompare, AQuantisedFileAndItsOriginal) {
+TEST(EvalCompare, AQuantizedFileAndItsOriginal) {
   const std::vector<std::string> line = {"eval",
                                          "compare",
                                          golden_gguf("llama_q8_0"),
@@ -171,7 +171,7 @@ TEST(EvalCompare, AQuantisedFileAndItsOriginal) {
   EXPECT_EQ(document["a"]["dtypes"], Json({"f32"}));
   EXPECT_NEAR(document["top1_agreement"].get<double>(), golden["q8_0"]["same_top"].get<double>(), 2e-3);
   const Outcome table = vitrine(line);
-  for (const char* part : {"KL (original || other)", "same likeliest token", "layer 2", "perplexity ratio"})
+  for (const char* part : {"KL (original || other)", "same most likely token", "layer 2", "perplexity ratio"})
     EXPECT_CONTAINS(table.out, part);
   expect_refused({"eval", "compare", golden_model("llama"), "--file", evaluate_file("text.txt")}, {"not two files of one model"});
   expect_refused({"eval", "compare", "--file", evaluate_file("text.txt")}, {"OTHER"});

@@ -268,7 +268,7 @@ TEST(ExitCode, NanInAnEmbeddingThatThePromptDoesNotUse) {
   const std::string model = copy_model(scratch, golden_model("gemma2"));
   poison(model + "/model.safetensors", "model.embed_tokens.weight");  // token 0
   for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"circuits"}, {"picture", "embedding-neighbours", "--json"}}) {
+       {std::vector<std::string>{"circuits"}, {"picture", "embedding-neighbors", "--json"}}) {
     std::vector<std::string> arguments = command;
     arguments.insert(arguments.end(), {"--model", model, "--tokens", "2,7,9"});
     const Outcome outcome = vitrine(arguments);
@@ -359,7 +359,7 @@ TEST(ExitCode, AFileThatMayNotGrowFailsTheRun) {
   const std::string yaml =
       scratch.write("train.yaml", "model: " + golden_model("gpt2_a") + "\ndata: {train: " + scratch / "data/train" +
                                       "}\nsequence_length: 8\nbatch: 1\nsteps: 1\n"
-                                      "optimiser: {lr: 1e-3}\nout: " +
+                                      "optimizer: {lr: 1e-3}\nout: " +
                                       scratch / "run" + "\n");
   ASSERT_EQ(vitrine({"data", fables, "--tokenizer", golden_model("gpt2_a"), "--out", scratch / "data"}).code, 0);
   const std::vector<std::vector<std::string>> commands = {

@@ -77,7 +77,7 @@ TEST(InterveneCommand, TheDocumentOfAnAblation) {
   EXPECT_EQ(metric["before"], metric["clean"]);
   const double clean = metric["clean"].get<double>(), corrupt = metric["corrupt"].get<double>(),
                after = metric["after"].get<double>();
-  EXPECT_NEAR(metric["after_normalised"].get<double>(), (after - corrupt) / (clean - corrupt), 1e-9);
+  EXPECT_NEAR(metric["after_normalized"].get<double>(), (after - corrupt) / (clean - corrupt), 1e-9);
   EXPECT_EQ(d["grid"], nullptr);
 
   const Json all = document_of(kKings + "interventions: [{mlp: 0, do: zero}]\n", {"--all-positions", "--top", "1"});
@@ -93,8 +93,8 @@ TEST(InterveneCommand, RecipesOfTheDocumentReproduceIt) {
   EXPECT_EQ(grid["kind"], "patch");
   EXPECT_EQ(grid["rows"], Json({{"axis", "layer"}, {"labels", {0, 7}}}));
   EXPECT_EQ(grid["columns"], Json({{"axis", "position"}, {"labels", {"2", "3", "4"}}}));
-  EXPECT_NEAR(grid["normalised"][0][0].get<double>(), 1, 1e-4);  // the only place where the prompts differ
-  EXPECT_NEAR(grid["normalised"][0][2].get<double>(), 0, 1e-4);
+  EXPECT_NEAR(grid["normalized"][0][0].get<double>(), 1, 1e-4);  // the only place where the prompts differ
+  EXPECT_NEAR(grid["normalized"][0][2].get<double>(), 0, 1e-4);
   for (size_t row = 0; row < 2; ++row)
     for (size_t column = 0; column < 3; ++column) {
       const std::string cell =
@@ -121,18 +121,18 @@ TEST(InterveneCommand, TheModelAndTheFileOfTheResult) {
   EXPECT_CONTAINS(outcome.out, "blocks.0.hook_attn_out, blocks.1.hook_attn_out");
   EXPECT_CONTAINS(outcome.out, "KL(before ‖ after)");
   EXPECT_TRUE(outcome.out.find(" takes the place of ") != std::string::npos ||
-              outcome.out.find(" stays the likeliest: ") != std::string::npos)
+              outcome.out.find(" stays the most likely: ") != std::string::npos)
       << outcome.out;
   const Json document = parse_json(read_file(out), out);
   EXPECT_EQ(document["prompt"]["text"], nullptr);
   EXPECT_EQ(document["after"][0]["top"][0]["piece"], nullptr);
   EXPECT_CONTAINS(document["recipe"].get<std::string>(), "llama");
-  // --model goes before the recipe's; quantised weights and any number of threads do.
+  // --model goes before the recipe's; quantized weights and any number of threads do.
   const std::string gguf = std::string(VITRINE_GOLDEN) + "/gguf/llama_q8_0.gguf";
-  const Json quantised = vitrine({"intervene", recipe, "--model", gguf, "--json"}).json();
-  EXPECT_NE(quantised["kl"], document["kl"]);
-  EXPECT_NEAR(quantised["kl"][0].get<double>(), document["kl"][0].get<double>(), 0.1 * document["kl"][0].get<double>());
-  EXPECT_EQ(vitrine({"intervene", recipe, "--model", gguf, "--threads", "1", "--json"}).json(), quantised);
+  const Json quantized = vitrine({"intervene", recipe, "--model", gguf, "--json"}).json();
+  EXPECT_NE(quantized["kl"], document["kl"]);
+  EXPECT_NEAR(quantized["kl"][0].get<double>(), document["kl"][0].get<double>(), 0.1 * document["kl"][0].get<double>());
+  EXPECT_EQ(vitrine({"intervene", recipe, "--model", gguf, "--threads", "1", "--json"}).json(), quantized);
 }
 
 TEST(InterveneCommand, AGridForPeople) {

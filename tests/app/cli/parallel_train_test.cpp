@@ -55,7 +55,7 @@ class ParallelTrain : public testing::Test {
         out + ".yaml",
         "model: " + scratch / model + "\ndata: {train: " + scratch / "data" + ", validation: " + scratch / "valid" +
             "}\nsequence_length: 16\nbatch: 4\naccumulate: 2\ndropout: 0\nthreads: 1\nsteps: " + std::to_string(steps) +
-            "\nschedule: {decay: constant}\noptimiser: {lr: 1e-3}\neval_every: 5\n"
+            "\nschedule: {decay: constant}\noptimizer: {lr: 1e-3}\neval_every: 5\n"
             "checkpoint: {every: 2}\nout: " +
             scratch / out + "\n");
   }

@@ -94,7 +94,7 @@ TEST(PictureCommand, RefusesWhatItWouldIgnore) {
   expect_refused({"picture", "tokens", "--words", "king,queen"}, {"--words", "embedding-cosine"});
   expect_refused({"picture", "embedding-cosine", "--words", ""}, {"--words holds no word"});
   expect_refused({"picture", "embedding-cosine", "--words", ","}, {"--words holds no word"});
-  expect_refused({"picture", "embedding-neighbours", "--sum", ""}, {"--sum is empty"});
+  expect_refused({"picture", "embedding-neighbors", "--sum", ""}, {"--sum is empty"});
   expect_refused({"picture", "embedding-cosine", "--words", "king,queen,xyzzy"}, {"\"xyzzy\""});
   expect_refused({"picture", "attention", "--json", "--out", "heads.svg"}, {"--json", "heads.svg"});
 }
@@ -171,7 +171,7 @@ TEST(PictureCommand, AttributesAnyPosition) {
   EXPECT_EQ(early.json()["pictures"]["input-attribution"]["saliency"].size(), 3u);
 }
 
-TEST(ExplainCommand, TakesQuantisedFilesIdsAndOneToken) {
+TEST(ExplainCommand, TakesQuantizedFilesIdsAndOneToken) {
   const Scratch scratch;
   const std::string gguf = std::string(VITRINE_GOLDEN) + "/gguf/";
   for (const char* name : {"llama_q8_0.gguf", "llama_q4_0.gguf", "llama_f16.gguf", "gemma2.gguf"}) {
@@ -241,7 +241,7 @@ TEST(PictureCommand, RefusesWrongInput) {
   expect_refused({"picture", "softmax", "--layer", "8"}, {"layer 8 is not there", "0 to 7"});
   expect_refused({"picture", "softmax", "The king", "--position", "99"}, {"position 99 is not there", "0 to 2"});
   expect_refused({"picture", "softmax", "--head", "-1"}, {"--head"});
-  expect_refused({"picture", "embedding-neighbours", "--sum", "king queen"}, {"where a sign should stand"});
+  expect_refused({"picture", "embedding-neighbors", "--sum", "king queen"}, {"where a sign should stand"});
   expect_refused({"picture", "embedding-cosine", "--words", "xylophonist"}, {"xylophonist"});
   expect_refused({"picture", "rope-wavelengths", "--tokens", "5", "--model", golden_model("gpt2_a"), "--svg"},
                  {"no rotary positions"});

@@ -229,7 +229,7 @@ TEST(Predict, TellsWhatADrawKeeps) {
   const Json plain = with({}), drawn = with({"--temperature", "0.5", "--top-k", "3"});
   EXPECT_FALSE(plain[0].contains("kept"));
   ASSERT_EQ(drawn.size(), plain.size());
-  double sum = 0;  // of p^2 over the three likeliest: at half the temperature
+  double sum = 0;  // of p^2 over the three most likely: at half the temperature
   for (size_t i = 0; i < 3; ++i) sum += std::exp(2 * plain[i]["logprob"].get<double>());
   for (size_t i = 0; i < drawn.size(); ++i) {
     EXPECT_EQ(drawn[i]["prob"], plain[i]["prob"]) << "the model's own probability stays";

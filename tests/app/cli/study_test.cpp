@@ -71,7 +71,7 @@ TEST(StudyPages, AGridShowsWhatEveryCellExpects) {
   size_t strongest = 0;
   for (size_t i = 0; i < section["cells"].size(); ++i) {
     expect_close(section["cells"][i]["value"], grid["values"][i / columns][i % columns]);
-    expect_close(section["cells"][i]["share"], grid["normalised"][i / columns][i % columns]);
+    expect_close(section["cells"][i]["share"], grid["normalized"][i / columns][i % columns]);
     if (section["cells"][i]["share"] > section["cells"][strongest]["share"]) strongest = i;
   }
   // The recipe of a cell, run by itself, ends with what the page says of it.

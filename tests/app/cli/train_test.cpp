@@ -27,7 +27,7 @@ class TrainCommand : public testing::Test {
   }
   // Starts the program, and sends it the signal after that time, or when `ready` says so. Returns its status.
   template <class Ready>
-  int signalled(const std::vector<std::string>& arguments, int signal, Ready&& ready) {
+  int signaled(const std::vector<std::string>& arguments, int signal, Ready&& ready) {
     std::vector<std::string> words = {VITRINE_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -69,7 +69,7 @@ TEST_F(TrainCommand, KilledAtAnyMomentItGoesOnToTheSameBits) {
     const auto begin = std::chrono::steady_clock::now();
     const auto wait = std::chrono::microseconds(5'000 + philox(std::random_device{}(), static_cast<uint64_t>(i), 0)[0] % 150'000);
     const int status =
-        signalled({"train", cut, "--resume"}, SIGKILL, [&] { return std::chrono::steady_clock::now() - begin > wait; });
+        signaled({"train", cut, "--resume"}, SIGKILL, [&] { return std::chrono::steady_clock::now() - begin > wait; });
     if (WIFSIGNALED(status))
       ++killed;
     else
@@ -87,7 +87,7 @@ TEST_F(TrainCommand, KilledAtAnyMomentItGoesOnToTheSameBits) {
 
 TEST_F(TrainCommand, AClosedTerminalFinishesTheStepAndSaves) {
   const std::string file = config("run", 1'000'000);
-  const int status = signalled({"train", file}, SIGHUP, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
+  const int status = signaled({"train", file}, SIGHUP, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
   ASSERT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
   EXPECT_CONTAINS(read_file(scratch / "out"), "stopped after step ");
@@ -104,7 +104,7 @@ TEST_F(TrainCommand, OutlivesTheReaderOfItsMessages) {
 
 TEST_F(TrainCommand, CtrlCFinishesTheStepAndSaves) {
   const std::string file = config("run", 1'000'000);
-  const int status = signalled({"train", file}, SIGINT, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
+  const int status = signaled({"train", file}, SIGINT, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
   ASSERT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
   const std::string out = read_file(scratch / "out");
@@ -122,7 +122,7 @@ TEST_F(TrainCommand, AStopInTheFirstValidationLeavesNothing) {
   text.replace(text.find(scratch / "valid"), (scratch / "valid").size(), scratch / "long");
   const std::string file = scratch.write("run.yaml", text);
   const int status =
-      signalled({"train", file}, SIGTERM, [&] { return read_file(scratch / "err").find("parameters: ") != std::string::npos; });
+      signaled({"train", file}, SIGTERM, [&] { return read_file(scratch / "err").find("parameters: ") != std::string::npos; });
   ASSERT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
   EXPECT_EQ(read_file(scratch / "out"),

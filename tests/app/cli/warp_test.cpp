@@ -14,7 +14,7 @@ std::string write_warp_recipe(const Scratch& scratch, const std::string& out) {
   return scratch.write(
       out + ".yaml",
       "model: " + scratch / "model" + "\nout: " + scratch / out + "\nrounds: 2\ntrain: {data: {train: " + scratch / "data" +
-          "}, sequence_length: 16, batch: 2, steps: 40, optimiser: {lr: 1e-2}, ema: 0.9, kl_to: ema, kl_weight: 0.1,\n"
+          "}, sequence_length: 16, batch: 2, steps: 40, optimizer: {lr: 1e-2}, ema: 0.9, kl_to: ema, kl_weight: 0.1,\n"
           "        checkpoint: {every: 10}}\n"
           "children: [{seed: 3}, {}]\nliti: {etas: [0, 0.5, 1], next: best}\nevaluate: {data: " +
           scratch / "valid" + "}\n");

@@ -72,7 +72,7 @@ TEST_F(Formulas, DotProducts) {
 
 TEST_F(Formulas, NormsOfTwoAndThreeNumbers) {
   const PictureJson p = one("layer-norm");
-  EXPECT_CLOSE(doubles(p.at("centred")), list({-2, 2}), (Tolerance{0, 0}));
+  EXPECT_CLOSE(doubles(p.at("centered")), list({-2, 2}), (Tolerance{0, 0}));
   EXPECT_CLOSE(doubles(p.at("scaled")), list({-1, 1}), (Tolerance{0, 0}));
   EXPECT_CLOSE(doubles(p.at("layerNorm")), list({-0.5, 1.5}), kFourDigits);
   EXPECT_CLOSE(doubles(p.at("rmsScaled")), list({1 / std::sqrt(13.0), 5 / std::sqrt(13.0)}), kFourDigits);
@@ -529,10 +529,10 @@ TEST(Choices, AreRefusedWithTheReason) {
   EXPECT_CONTAINS(refused("softmax", {.layer = 8}), "layer 8 is not there: this model has 8, 0 to 7");
   EXPECT_CONTAINS(refused("softmax", {.head = 4}), "head 4 is not there");
   EXPECT_CONTAINS(refused("logit-attribution", {.position = 99}), "position 99 is not there");
-  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king queen"}), "where a sign should stand");
-  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king - xylophonist"}), "\"xylophonist\", which is no single token");
-  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king -"}), "ends with a sign");
-  EXPECT_CONTAINS(refused("embedding-neighbours", {.sum = "king - king"}), "adds up to zero");
+  EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king queen"}), "where a sign should stand");
+  EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king - xylophonist"}), "\"xylophonist\", which is no single token");
+  EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king -"}), "ends with a sign");
+  EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king - king"}), "adds up to zero");
   EXPECT_CONTAINS(refused("embedding-cosine", {.words = {"xylophonist"}}), "xylophonist");
   EXPECT_CONTAINS(refused("attention", {.layer = 99}), "layer 99 is not there");
 }

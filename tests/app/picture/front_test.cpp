@@ -35,8 +35,8 @@ TEST(Front, DrawsOnePointAtZero) {
   }
 }
 
-// The colours of a class, one for each scheme: #rrggbb.
-std::vector<std::string> colours_of(const std::string& svg, const std::string& name) {
+// The colors of a class, one for each scheme: #rrggbb.
+std::vector<std::string> colors_of(const std::string& svg, const std::string& name) {
   std::vector<std::string> found;
   const std::string rule = "." + name + "{--c:#";
   for (size_t at = svg.find(rule); at != std::string::npos; at = svg.find(rule, at + 1))
@@ -51,21 +51,21 @@ double distance_of(const std::string& a, const std::string& b) {
   return std::sqrt(sum);
 }
 
-TEST(Front, CurvesHaveColoursThatCanBeToldApart) {
+TEST(Front, CurvesHaveColorsThatCanBeToldApart) {
   FrontChart chart;
   for (int i = 0; i < 5; ++i) chart.curves.push_back({"curve", {{1.0 + i, 2, ""}}});
   const std::string svg = front_svg(chart);
-  std::vector<std::vector<std::string>> colours;
+  std::vector<std::vector<std::string>> colors;
   for (size_t at = svg.find("<circle class=\""); at != std::string::npos; at = svg.find("<circle class=\"", at + 1)) {
     const size_t begin = svg.find('"', at) + 1;
-    colours.push_back(colours_of(svg, svg.substr(begin, svg.find('"', begin) - begin)));
+    colors.push_back(colors_of(svg, svg.substr(begin, svg.find('"', begin) - begin)));
   }
-  ASSERT_EQ(colours.size(), 5u);
-  for (size_t a = 0; a < colours.size(); ++a)
+  ASSERT_EQ(colors.size(), 5u);
+  for (size_t a = 0; a < colors.size(); ++a)
     for (size_t b = 0; b < a; ++b) {
-      ASSERT_EQ(colours[a].size(), 2u);  // on light and on dark
+      ASSERT_EQ(colors[a].size(), 2u);  // on light and on dark
       for (size_t scheme = 0; scheme < 2; ++scheme)
-        EXPECT_GT(distance_of(colours[a][scheme], colours[b][scheme]), 50) << a << " " << b;
+        EXPECT_GT(distance_of(colors[a][scheme], colors[b][scheme]), 50) << a << " " << b;
     }
 }
 

@@ -222,10 +222,10 @@ class PicturesOfTales : public testing::Test {
 };
 
 TEST_F(PicturesOfTales, SumsAndCosinesOfEmbeddings) {
-  const PictureJson neighbours = one("embedding-neighbours", {.sum = "king - man + woman"});
-  EXPECT_CLOSE(column(neighbours.at("neighbours"), "id"), doubles(gold["neighbours"]["ids"]), (Tolerance{0, 0}));
-  EXPECT_CLOSE(column(neighbours.at("neighbours"), "cosine"), doubles(gold["neighbours"]["cosine"]), kClose);
-  EXPECT_TRUE(neighbours.at("neighbours")[0].at("term").get<bool>());
+  const PictureJson neighbors = one("embedding-neighbors", {.sum = "king - man + woman"});
+  EXPECT_CLOSE(column(neighbors.at("neighbors"), "id"), doubles(gold["neighbors"]["ids"]), (Tolerance{0, 0}));
+  EXPECT_CLOSE(column(neighbors.at("neighbors"), "cosine"), doubles(gold["neighbors"]["cosine"]), kClose);
+  EXPECT_TRUE(neighbors.at("neighbors")[0].at("term").get<bool>());
 
   const PictureJson cosine = one("embedding-cosine", {.words = {"upon", "time", "king", "there"}});
   const auto ids = cosine.at("ids").get<std::vector<int32_t>>();

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hooks/trace.h"
 #include "inspect/attribution.h"
 #include "inspect/circuits.h"
-#include "hooks/trace.h"
 #include "io/huggingface.h"
 #include "model/load.h"
 #include "picture/data/studio.h"

@@ -1,4 +1,4 @@
-// Pages of coloured text.
+// Pages of colored text.
 #include "picture/page/text_page.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@ size_t count(const std::string& text, const std::string& what) {
   return n;
 }
 
-TEST(TextPages, ColouringsOfOneTextStandTogether) {
-  ColouredPage page{.title = "t", .lines = {}, .low = "", .none = "n", .high = "h", .passages = {}, .charts = {}};
+TEST(TextPages, ColoringsOfOneTextStandTogether) {
+  ColoredPage page{.title = "t", .lines = {}, .low = "", .none = "n", .high = "h", .passages = {}, .charts = {}};
   page.passages = {{"difference", {{"the ", 0.5, ""}, {"cat", -1, ""}}},
                    {"first model", {{"the cat", 1, ""}}},
                    {"second model", {{"the ", 0, ""}, {"cat", 0, ""}}},
                    {"another text", {{"a dog", 0, ""}}}};
-  const std::string html = coloured_text_page(page);
+  const std::string html = colored_text_page(page);
   EXPECT_EQ(count(html, "<div class=\"versions\">"), 2u);
   EXPECT_EQ(count(html, "<section>"), 4u);
   const size_t second = html.find("<div class=\"versions\">", html.find("second model"));

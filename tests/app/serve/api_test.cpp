@@ -199,7 +199,7 @@ std::vector<double> mean_residual(Engine& engine, const std::vector<int32_t>& id
   return mean;
 }
 
-TEST_F(Api, EmbeddingsAreNormalisedMeansOfTheLastResidual) {
+TEST_F(Api, EmbeddingsAreNormalizedMeansOfTheLastResidual) {
   const OrderedJson json = served.made("/v1/embeddings", {{"input", {kPrompt, "The dog"}}});
   EXPECT_EQ(json["object"], "list");
   EXPECT_EQ(json["pooling"], "mean");

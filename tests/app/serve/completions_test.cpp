@@ -127,7 +127,7 @@ TEST_F(Completions, SeedsRepeatAndAreDrawnWhereNoneIsGiven) {
   }
 }
 
-TEST_F(Completions, EveryRuleOfSamplingIsHonoured) {
+TEST_F(Completions, EveryRuleOfSamplingIsHonored) {
   GenerateOptions options;
   options.sampling.temperature = 1.3;
   options.sampling.top_k = 50;
@@ -384,7 +384,7 @@ TEST(CompletionsLeaving, AClientThatLeavesEndsItsStreams) {
   EXPECT_EQ(served.made("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 2}})["choices"].size(), 1U);
 }
 
-// A stream sends the likeliest tokens at once; a whole answer holds them all.
+// A stream sends the most likely tokens at once; a whole answer holds them all.
 TEST(CompletionLimits, AnAnswerHoldsSoManyLikeliestTokensAndAStreamAnyNumber) {
   ServiceOptions options;
   options.most_likeliest = 90;
@@ -399,7 +399,7 @@ TEST(CompletionLimits, AnAnswerHoldsSoManyLikeliestTokensAndAStreamAnyNumber) {
     EXPECT_EQ(served.post("/v1/completions", request(fits)).status, 200) << fits;
   for (const OrderedJson& fails : std::vector<OrderedJson>{
            {{"max_tokens", 31}}, {{"max_tokens", 16}, {"n", 2}}, {{"max_tokens", 21}, {"echo", true}}, {{"max_tokens", -1}}})
-    expect_error(served.post("/v1/completions", request(fails)), 400, "", "more than 90 likeliest tokens");
+    expect_error(served.post("/v1/completions", request(fails)), 400, "", "more than 90 most likely tokens");
   size_t told = 0;
   for (const Event& event : served.events("/v1/completions", request({{"max_tokens", 40}}))) {
     const OrderedJson logprobs = event.data == "[DONE]" ? nullptr : event.json()["choices"][0]["logprobs"];

@@ -34,7 +34,7 @@ std::string field_table(const std::vector<Field>& fields, bool shared) {
   for (const Field& field : fields) {
     if (left_out.contains(field.name)) continue;
     std::string value, about = field.about;
-    if (field.use == Use::honoured) {
+    if (field.use == Use::honored) {
       value = expected(field) + (field.required ? "; required" : "");
     } else if (field.use == Use::ignored) {
       value = "ignored";

@@ -1,4 +1,4 @@
-// A request's fields are honoured, named as ignored, or refused by name; nothing is silent.
+// A request's fields are honored, named as ignored, or refused by name; nothing is silent.
 #include "serve/fields.h"
 
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@ std::vector<Field> table() {
   Field other{"other_name", type::integer, ""};
   other.same_as = "count";
   return {needed,
-          {"count", type::integer, "", Use::honoured, 1, 10},
+          {"count", type::integer, "", Use::honored, 1, 10},
           other,
-          {"share", type::number, "", Use::honoured, 0, 1},
+          {"share", type::number, "", Use::honored, 0, 1},
           {"words", type::text | type::texts, ""},
           {"ids", type::integers, ""},
           {"on", type::boolean, ""},
@@ -30,7 +30,7 @@ ApiError error_of(const std::string& body, bool strict = false) {
   try {
     const Fields fields(body, kTable, strict);
     for (const Field& field : kTable)
-      if (field.use == Use::honoured) fields.find(field.name);
+      if (field.use == Use::honored) fields.find(field.name);
   } catch (const ApiError& e) {
     return e;
   }
@@ -99,7 +99,7 @@ TEST(Fields, WhatChangesNothingIsNamed) {
 }
 
 // An endpoint cannot list a field and forget it.
-TEST(Fields, AnHonouredFieldThatNobodyReadIsAMistake) {
+TEST(Fields, AnHonoredFieldThatNobodyReadIsAMistake) {
   const Fields fields(R"({"needed": "a", "share": 0.5})", kTable);
   fields.text("needed");
   EXPECT_THROW(fields.ignored(), std::logic_error);

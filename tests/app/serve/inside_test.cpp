@@ -8,10 +8,10 @@
 #include <future>
 #include <thread>
 
-#include "inspect/attribution.h"
-#include "intervene/run.h"
-#include "inspect/parts.h"
 #include "hooks/trace.h"
+#include "inspect/attribution.h"
+#include "inspect/parts.h"
+#include "intervene/run.h"
 #include "ops/stopping.h"
 #include "support.h"
 
@@ -109,7 +109,7 @@ TEST_F(Inside, LensAndHeadsAreThoseOfTheOfflineFunctions) {
       EXPECT_EQ(reading["top"][k]["token"], offline.at(i, 0).top[k].token);
       EXPECT_EQ(reading["top"][k]["logprob"].get<float>(), offline.at(i, 0).top[k].logprob);
     }
-    EXPECT_EQ(reading["rank"], offline.at(i, 0).rank + 1);  // the likeliest is the first
+    EXPECT_EQ(reading["rank"], offline.at(i, 0).rank + 1);  // the most likely is the first
   }
   const std::vector<int32_t> pair{300, 301};
   const OrderedJson heads = served.made("/v1/heads", {{"prompt", text}, {"token", 300}, {"against", 301}});

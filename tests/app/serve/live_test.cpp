@@ -130,8 +130,8 @@ TEST_F(ServedLive, RefusalsNameWhatIsWrong) {
   refuses("next", {{"prompt", "a"}, {"edits", std::vector<OrderedJson>(1025, off)}}, "", "1025 changes");
   refuses("patch", {{"prompt", "a"}, {"interventions", std::vector<OrderedJson>(1025, off)}}, "", "1025 changes");
   // A field of another request changes nothing, and is named.
-  EXPECT_EQ(served.made("/v1/live/next", {{"prompt", "a"}, {"hooks", {"hook_embed"}}, {"colour", 1}})["ignored_fields"],
-            OrderedJson({"colour", "hooks"}));
+  EXPECT_EQ(served.made("/v1/live/next", {{"prompt", "a"}, {"hooks", {"hook_embed"}}, {"color", 1}})["ignored_fields"],
+            OrderedJson({"color", "hooks"}));
 }
 
 TEST_F(ServedLive, SaysWhatThePageBeginsWith) {
@@ -154,7 +154,7 @@ TEST(ServedLiveModels, WithoutATokenizerGoByIds) {
   expect_error(served.post("/v1/live/next", {{"prompt", "a text"}}), 400, "", "tokenizer");
 }
 
-TEST(ServedLiveModels, QuantisedOnesRunAsTheyAre) {
+TEST(ServedLiveModels, QuantizedOnesRunAsTheyAre) {
   const std::string path = std::string(VITRINE_SOURCE) + "/tests/golden/gguf/llama_q8_0.gguf";
   const Served served({}, path);
   Live alone(path, {.threads = 1, .numerics = {.exact = true}});

@@ -9,10 +9,10 @@ using namespace vitrine;
 
 namespace {
 
-const std::array<std::string, 7> kKeys = {"ema", "mlp", "eval_batches", "eval_every", "validation", "optimiser", "out"};
+const std::array<std::string, 7> kKeys = {"ema", "mlp", "eval_batches", "eval_every", "validation", "optimizer", "out"};
 
 TEST(Nearest, ASlipIsMeant) {
-  EXPECT_EQ(meant_by("optimizer", kKeys), "optimiser");
+  EXPECT_EQ(meant_by("optimizer", kKeys), "optimizer");
   EXPECT_EQ(meant_by("evalevery", kKeys), "eval_every");
   EXPECT_EQ(meant_by("mpl", kKeys), "mlp");
 }

@@ -62,7 +62,7 @@ TEST(Constraint, MakesTheGreedyChoiceAmongWhatItAllows) {
   const GenerateOptions options = options_with(EvenTokens(3, 6));
   const Generation made = generate(engine(), prompt(), options);
   ASSERT_GE(made.tokens.size(), 3u);
-  // By hand: the likeliest even token behind each prefix, and its log-probability among all tokens.
+  // By hand: the most likely even token behind each prefix, and its log-probability among all tokens.
   std::vector<int32_t> text = prompt();
   for (size_t i = 0; i < made.tokens.size(); ++i) {
     const auto all = engine().predict(text, engine().shape().vocab_size, false)[0].top;

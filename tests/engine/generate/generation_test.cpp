@@ -339,7 +339,7 @@ struct Trained {
   Tolerance tolerance;
 };
 
-// Ids, loss, likeliest next tokens, logits, hidden states, greedy tokens of a really trained model.
+// Ids, loss, most likely next tokens, logits, hidden states, greedy tokens of a really trained model.
 void expect_trained(const Trained& trained) {
   Engine engine(trained.directory, {.threads = 2, .numerics = trained.numerics});
   for (size_t n = 0; n < trained.rows.size(); ++n) {

@@ -1,5 +1,5 @@
 // Random grammars over three letters: after every text of up to four letters, every token may come exactly where some text of the
-// language goes on with it, by a recogniser that knows no lexemes.
+// language goes on with it, by a recognizer that knows no lexemes.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kLetters = "abc";
 constexpr size_t kLongest = 4;  // letters of a text
 
-/// A grammar of its own, as text for the reader and as a tree for the recogniser.
+/// A grammar of its own, as text for the reader and as a tree for the recognizer.
 struct Node {
   enum Kind { letters, sequence, choice, repeat, reference } kind = sequence;
   std::string set;  // letters
@@ -74,11 +74,11 @@ class RandomGrammar {
 };
 
 /// Where a node that begins at a place of the text may end, as bits; kBeyond: the text ends within it.
-class Recogniser {
+class Recognizer {
  public:
   static constexpr uint32_t kBeyond = 1u << 31;
 
-  explicit Recogniser(const std::vector<Node>& rules) : rules_(rules), lives_(rules.size()) {
+  explicit Recognizer(const std::vector<Node>& rules) : rules_(rules), lives_(rules.size()) {
     for (bool changed = true; changed;) {
       changed = false;
       for (size_t i = 0; i < rules.size(); ++i)
@@ -177,8 +177,8 @@ GrammarFixture small_vocabulary() {
   return f;
 }
 
-void compare(const GrammarFixture& f, Recogniser& recogniser, Constraint& state, const std::string& text, size_t& compared) {
-  const auto [whole, begins] = recogniser.look(text);
+void compare(const GrammarFixture& f, Recognizer& recognizer, Constraint& state, const std::string& text, size_t& compared) {
+  const auto [whole, begins] = recognizer.look(text);
   ASSERT_TRUE(begins) << text;
   ASSERT_EQ(state.may_end(), whole) << "behind \"" << text << "\"";
   std::vector<bool> allowed;
@@ -190,7 +190,7 @@ void compare(const GrammarFixture& f, Recogniser& recogniser, Constraint& state,
   }
   for (int32_t t = 0; t < f.tokenizer->vocab_size(); ++t) {
     const std::string next = text + f.tokenizer->token_bytes(t);
-    ASSERT_EQ(allowed[static_cast<size_t>(t)], recogniser.look(next).second) << "\"" << next << "\"";
+    ASSERT_EQ(allowed[static_cast<size_t>(t)], recognizer.look(next).second) << "\"" << next << "\"";
     ++compared;
   }
   if (text.size() == kLongest) return;
@@ -198,7 +198,7 @@ void compare(const GrammarFixture& f, Recogniser& recogniser, Constraint& state,
     if (!allowed[static_cast<size_t>(t)]) continue;
     const auto next = state.clone();
     next->accept(t);
-    compare(f, recogniser, *next, text + kLetters[t], compared);
+    compare(f, recognizer, *next, text + kLetters[t], compared);
     if (::testing::Test::HasFatalFailure()) return;
   }
 }
@@ -209,15 +209,15 @@ TEST(Gbnf, MasksAreThoseOfTheLanguage) {
   size_t compared = 0, empty = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     const RandomGrammar grammar(seed);
-    Recogniser recogniser(grammar.rules);
+    Recognizer recognizer(grammar.rules);
     SCOPED_TRACE("seed " + std::to_string(seed) + ":\n" + grammar.text());
-    if (!recogniser.has_texts()) {
+    if (!recognizer.has_texts()) {
       ++empty;
       EXPECT_THROW(gbnf_to_lark(grammar.text(), "random"), InputError);
       continue;
     }
     const auto compiled = f.compiler->compile({.kind = GrammarKind::gbnf, .text = grammar.text(), .source = "random"});
-    compare(f, recogniser, *compiled->clone(), "", compared);
+    compare(f, recognizer, *compiled->clone(), "", compared);
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(compared, 20000u);

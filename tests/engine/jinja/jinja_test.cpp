@@ -153,7 +153,7 @@ TEST(JinjaInput, IsFollowedThroughTheTemplate) {
   const OrderedJson m = {{"x", " a<b>c "}, {"y", "Y"}, {"l", {"p", "q"}}};
   EXPECT_EQ(input_parts("<s>{{ x }}</s>{{ y }}", m), (Parts{" a<b>c ", "Y"}));
   EXPECT_EQ(input_parts("{{ '<s>' + x|trim + '</s>' }}", m), (Parts{"a<b>c"}));
-  EXPECT_EQ(input_parts("{{ '<s>' ~ x.strip() ~ y ~ '</s>' }}", m), (Parts{"a<b>cY"}));  // neighbours are one part
+  EXPECT_EQ(input_parts("{{ '<s>' ~ x.strip() ~ y ~ '</s>' }}", m), (Parts{"a<b>cY"}));  // neighbors are one part
   EXPECT_EQ(input_parts("{{ x.split('<')[1] }}|{{ x[1:3] }}|{{ x[::2] }}", m), (Parts{"b>c ", "a<", " <> "}));
   EXPECT_EQ(input_parts("{{ x.replace('<b>', '<s>') }}", m), (Parts{" a", "c "}));
   EXPECT_EQ(input_parts("{{ l|join(', ') }}", m), (Parts{"p", "q"}));

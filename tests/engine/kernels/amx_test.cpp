@@ -7,7 +7,7 @@ namespace vitrine {
 namespace {
 
 TEST(AmxPlainTiles, PanelEqualsReference) { check_panel(amx_panel<PlainTiles>(), true); }
-TEST(AmxPlainTiles, RowsDoNotDependOnTheirNeighbours) { check_panel_rows(amx_panel<PlainTiles>()); }
+TEST(AmxPlainTiles, RowsDoNotDependOnTheirNeighbors) { check_panel_rows(amx_panel<PlainTiles>()); }
 
 TEST(AmxPlainTiles, PackedProductsEqualReference) { check_packed(amx_packed<PlainTiles>(), true); }
 

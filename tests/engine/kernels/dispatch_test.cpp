@@ -70,7 +70,7 @@ TEST(Dispatch, EveryTableIsComplete) {
     }
     EXPECT_TRUE(t->panel_f32.outputs && t->panel_f32.depth % kBlock == 0 && t->panel_f32.x_bytes && t->panel_f32.expand &&
                 t->panel_f32.multiply);
-    EXPECT_TRUE(t->quantise_int8 && t->rms_norm && t->layer_norm && t->rope && t->activate && t->gate && t->softmax);
+    EXPECT_TRUE(t->quantize_int8 && t->rms_norm && t->layer_norm && t->rope && t->activate && t->gate && t->softmax);
     EXPECT_TRUE(t->softcap && t->add && t->scale && t->log_sum_exp && t->attention);
   }
 }

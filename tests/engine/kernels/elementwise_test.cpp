@@ -258,15 +258,15 @@ TEST_P(ElementwiseTest, NarrowRoundsToTheNearestBf16) {
   }
 }
 
-TEST_P(ElementwiseTest, QuantiseInt8EqualsTheDefinition) {
+TEST_P(ElementwiseTest, QuantizeInt8EqualsTheDefinition) {
   for (const size_t n : {32, 64, 288, 2304}) {
     std::vector<float> values = random_values(n, 11, 3.0f);
     values[3] = 127.0f, values[4] = 0.5f, values[5] = 1.5f, values[6] = 2.5f, values[7] = -0.5f;  // ties, with scale 1
     const Guarded<float> x(values);
     Guarded<ActivationBlock> y(activation_blocks(n));
     std::vector<ActivationBlock> want(activation_blocks(n));
-    quantise_int8_reference(x.data(), n, want.data());
-    table->quantise_int8(x.data(), n, y.data());
+    quantize_int8_reference(x.data(), n, want.data());
+    table->quantize_int8(x.data(), n, y.data());
     EXPECT_EQ(std::memcmp(want.data(), y.data(), want.size() * sizeof(ActivationBlock)), 0) << n;
     EXPECT_EQ(want[0].q[4], 0);
     EXPECT_EQ(want[0].q[5], 2);
@@ -275,13 +275,13 @@ TEST_P(ElementwiseTest, QuantiseInt8EqualsTheDefinition) {
   }
 }
 
-TEST_P(ElementwiseTest, QuantiseInt8MarksNaNAndKeepsZero) {
+TEST_P(ElementwiseTest, QuantizeInt8MarksNaNAndKeepsZero) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     for (const size_t at : {0, 17, 31}) {
       std::vector<float> x(64, 1.0f);
       x[at] = bad;
       ActivationBlock y;
-      table->quantise_int8(x.data(), 64, &y);
+      table->quantize_int8(x.data(), 64, &y);
       EXPECT_TRUE(std::isnan(y.scale[0]));
       EXPECT_TRUE(std::isnan(y.sum[0]) && std::isnan(y.sum[1]));
       EXPECT_FLOAT_EQ(y.scale[1], 1.0f / 127);
@@ -291,7 +291,7 @@ TEST_P(ElementwiseTest, QuantiseInt8MarksNaNAndKeepsZero) {
   for (const float tiny : {0.0f, 1e-31f, 1e-42f}) {
     const std::vector<float> x(32, tiny);
     ActivationBlock y;
-    table->quantise_int8(x.data(), 32, &y);
+    table->quantize_int8(x.data(), 32, &y);
     EXPECT_EQ(y.scale[0], 0.0f);
     EXPECT_EQ(y.sum[0], 0);
   }

@@ -8,10 +8,10 @@ namespace {
 using ProductsTest = EveryTarget;
 
 /// Rows of x [rows, k] as int8.
-std::vector<ActivationBlock> quantised(const std::vector<float>& x, size_t k) {
+std::vector<ActivationBlock> quantized(const std::vector<float>& x, size_t k) {
   const size_t rows = k == 0 ? 0 : x.size() / k, blocks = activation_blocks(k);
   std::vector<ActivationBlock> q(rows * blocks);
-  for (size_t r = 0; r < rows; ++r) quantise_int8_reference(x.data() + r * k, k, q.data() + r * blocks);
+  for (size_t r = 0; r < rows; ++r) quantize_int8_reference(x.data() + r * k, k, q.data() + r * blocks);
   return q;
 }
 
@@ -101,7 +101,7 @@ TEST_P(ProductsTest, SmallProductsEqualReference) {
           EXPECT_EQ(added[r * c_stride + n], before[r * c_stride + n]);  // what lies between the rows stays
           std::vector<float> alone(n);
           table->set_products(a.data() + r * a_stride, a_stride, 1, b.data(), b_stride, depth, n, factor, alone.data(), n);
-          ASSERT_TRUE(same_bits(alone.data(), set.data() + r * c_stride, n)) << "a row's bits depend on its neighbours";
+          ASSERT_TRUE(same_bits(alone.data(), set.data() + r * c_stride, n)) << "a row's bits depend on its neighbors";
         }
       }
 }
@@ -114,7 +114,7 @@ TEST_P(ProductsTest, DotRowsInt8EqualsReference) {
         const std::vector<char> w = random_weights(type, n, k, 24);
         const std::vector<float> x = random_values(kFewRows * k, 25);
         const size_t blocks = activation_blocks(k);
-        const Guarded<ActivationBlock> q(quantised(x, k));
+        const Guarded<ActivationBlock> q(quantized(x, k));
         std::vector<double> want(kFewRows * n);
         dot_rows_int8_reference(type, w.data(), row_bytes(type, k), n, k, q.data(), blocks, kFewRows, want.data(), n);
         const Guarded<char> weights(w);
@@ -151,7 +151,7 @@ TEST_P(ProductsTest, DotRowsInt8KeepsTheExtremes) {  // -128 in the file, 127 in
       std::memcpy(&w[0], &one, 2);
       std::memcpy(&w[row_bytes(type, kBlock)], &one, 2);
       for (const float value : {127.0f, -127.0f}) {
-        const std::vector<ActivationBlock> q = quantised(std::vector<float>(64, value), 64);
+        const std::vector<ActivationBlock> q = quantized(std::vector<float>(64, value), 64);
         double want;
         dot_rows_int8_reference(type, w.data(), w.size(), 1, 64, q.data(), 1, 1, &want, 1);
         float got;
@@ -199,7 +199,7 @@ TEST_P(ProductsTest, PanelBf16EqualsReference) {
   check_panel(table->panel_bf16, true);
 }
 
-TEST_P(ProductsTest, PanelRowsDoNotDependOnTheirNeighbours) {
+TEST_P(ProductsTest, PanelRowsDoNotDependOnTheirNeighbors) {
   check_panel_rows(table->panel_f32);
   if (table->panel_bf16.outputs != 0) check_panel_rows(table->panel_bf16);
   if (table->panel_int8.outputs == 0) return;
@@ -222,7 +222,7 @@ TEST_P(ProductsTest, PanelInt8EqualsReference) {
       c.k = (c.k + block_elements(type) - 1) / block_elements(type) * block_elements(type);
       const std::vector<char> w = random_weights(type, c.n, c.k, 32);
       const std::vector<float> x = random_values(c.rows * c.k, 33);
-      const std::vector<ActivationBlock> q = quantised(x, c.k);
+      const std::vector<ActivationBlock> q = quantized(x, c.k);
       std::vector<double> want(c.rows * c.n);
       dot_rows_int8_reference(type, w.data(), row_bytes(type, c.k), c.n, c.k, q.data(), activation_blocks(c.k), c.rows,
                               want.data(), c.n);
@@ -250,7 +250,7 @@ TEST_P(ProductsTest, PanelInt8KeepsTheExtremes) {  // -128 in the file, 127 in t
       std::memcpy(&w[0], &one, 2);
       std::vector<float> x(9 * kBlock, 127.0f);
       std::fill_n(x.begin(), 4 * kBlock, -127.0f);
-      const std::vector<ActivationBlock> q = quantised(x, kBlock);
+      const std::vector<ActivationBlock> q = quantized(x, kBlock);
       std::vector<double> want(9);
       dot_rows_int8_reference(type, w.data(), w.size(), 1, kBlock, q.data(), 1, 9, want.data(), 1);
       std::vector<float> got(9);

@@ -125,7 +125,7 @@ TEST_P(FamilyWithForms, OwnFormOfTheRearrangedBlockHasTheBitsOfTheFamilys) {
   }
 }
 
-// Golden models whose family fulfils `f`.
+// Golden models whose family fulfills `f`.
 std::vector<std::string> models_where(bool (*f)(const Family& family)) {
   std::vector<std::string> names = Golden::all();
   std::erase_if(names,

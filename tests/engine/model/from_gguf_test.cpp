@@ -42,9 +42,9 @@ TEST_P(FromGguf, GivesBackTheTensorsBitForBit) {
     ASSERT_NE(got, nullptr) << name;
     EXPECT_EQ(got->shape, tensor.shape) << name;
     std::vector<float> want = as_floats(tensor).values;
-    const bool centred = (GetParam().starts_with("gemma") && !GetParam().starts_with("gemma4")) ||
-                         (GetParam() == "qwen3_5" && !name.ends_with("linear_attn.norm.weight"));
-    if (centred && name.ends_with("norm.weight"))
+    const bool centered = (GetParam().starts_with("gemma") && !GetParam().starts_with("gemma4")) ||
+                          (GetParam() == "qwen3_5" && !name.ends_with("linear_attn.norm.weight"));
+    if (centered && name.ends_with("norm.weight"))
       for (float& w : want) w = (w + 1) - 1;  // the file holds 1 + w, which is rounded
     if (name.ends_with(".A_log")) {           // -exp of it
       EXPECT_CLOSE(as_floats(*got).values, want, (Tolerance{.abs = 1e-6, .rel = 1e-6})) << name;
@@ -138,9 +138,9 @@ TEST(FromGgufRope, ScalingMeetsTheNumbersOfTheConfiguration) {
   }
 }
 
-TEST(FromGgufQuantised, GivesTheDequantisedWeights) {
+TEST(FromGgufQuantized, GivesTheDequantizedWeights) {
   ThreadPool pool(2);
-  const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantised.safetensors");
+  const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantized.safetensors");
   for (const std::string type : {"f16", "q8_0", "q4_0"}) {
     SCOPED_TRACE(type);
     const Scratch scratch;

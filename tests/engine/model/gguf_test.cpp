@@ -114,7 +114,7 @@ TEST(GgufModelRope, ScalingMeetsTheNumbersOfTheConfiguration) {
   }
 }
 
-class QuantisedGguf : public testing::TestWithParam<std::string> {
+class QuantizedGguf : public testing::TestWithParam<std::string> {
  protected:
   GoldenTensor expected(const std::string& what) const { return golden_tensor(golden_, GetParam() + "/" + what); }
   double number(const std::string& what) const { return static_cast<double>(expected(what).values[0]); }
@@ -133,11 +133,11 @@ class QuantisedGguf : public testing::TestWithParam<std::string> {
     EXPECT_LE(largest, 1.5 * most);
   }
   OpenedModel opened_ = open_model(golden_file("llama_" + GetParam()));
-  Checkpoint golden_ = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantised.safetensors");
+  Checkpoint golden_ = open_safetensors(std::string(VITRINE_GOLDEN) + "/gguf/quantized.safetensors");
   ThreadPool pool_{2};
 };
 
-TEST_P(QuantisedGguf, MeetsItsDequantisedWeightsInF32) {
+TEST_P(QuantizedGguf, MeetsItsDequantizedWeightsInF32) {
   const std::vector<int32_t> ids = ids_of(expected("ids"));
   const Tolerance tolerance = tolerance_for(number("distance"));
   expect_forward(run_forward(*opened_.model, ids, {.f32 = true}, pool_), golden_, GetParam() + "/", tolerance);
@@ -146,7 +146,7 @@ TEST_P(QuantisedGguf, MeetsItsDequantisedWeightsInF32) {
                tolerance);
 }
 
-TEST_P(QuantisedGguf, ErrsByDefaultNoMoreThanItsOperandsDo) {
+TEST_P(QuantizedGguf, ErrsByDefaultNoMoreThanItsOperandsDo) {
   ASSERT_LE(expected("short/ids").size(), kFewRows);
   ASSERT_GT(expected("ids").size(), kFewRows);
   const int64_t rows = static_cast<int64_t>(expected("ids").size());
@@ -160,7 +160,7 @@ TEST_P(QuantisedGguf, ErrsByDefaultNoMoreThanItsOperandsDo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, QuantisedGguf, testing::Values("f16", "q8_0", "q4_0"),
+INSTANTIATE_TEST_SUITE_P(Every, QuantizedGguf, testing::Values("f16", "q8_0", "q4_0"),
                          [](const auto& test) { return test.param; });
 
 // Every block type in one file.

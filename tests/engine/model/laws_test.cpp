@@ -1,4 +1,4 @@
-// What holds for every family whatever its weights: later tokens and neighbours change nothing, heads add up, watching does
+// What holds for every family whatever its weights: later tokens and neighbors change nothing, heads add up, watching does
 // not disturb, what a listener puts in flows on, recomputation and threads change no bit of a gradient.
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST_P(Law, ALaterTokenChangesNoEarlierLogit) {
   }
 }
 
-TEST_P(Law, NeighboursInABatchChangeNoLogit) {
+TEST_P(Law, NeighborsInABatchChangeNoLogit) {
   const std::vector<int32_t> a = tokens(12), b = tokens(20, 5), c = tokens(9, 20);
   for (const bool exact : {false, true}) {
     const std::vector<float> all = run({a, b, c}, {.exact = exact});

@@ -159,7 +159,7 @@ TEST(Refusals, UnknownFamily) {
   EXPECT_CONTAINS(Changed("llama").config([](Json& c) { c.erase("model_type"); }).message(), "lacks \"model_type\"");
 }
 
-TEST(Refusals, KeysThatNobodyHonours) {
+TEST(Refusals, KeysThatNobodyHonors) {
   for (const std::string& model : Golden::all())
     EXPECT_CONTAINS(Changed(model).set("attention_out_multiplier", 0.22).message(), "attention_out_multiplier") << model;
   EXPECT_CONTAINS(Changed("gemma2").set("attention_bias", true).message(), "\"attention_bias\" is true");

@@ -15,12 +15,12 @@ namespace {
 
 constexpr int64_t kExperts = 5, kPerRow = 2, kWidth = 6, kHidden = 4;
 
-ExpertSpec spec_of(bool over_all, bool renormalise, double limit = 0) {
+ExpertSpec spec_of(bool over_all, bool renormalize, double limit = 0) {
   return {.count = kExperts,
           .per_row = kPerRow,
           .d_ff = kHidden,
           .softmax_over_all = over_all,
-          .renormalise = renormalise,
+          .renormalize = renormalize,
           .limit = limit};
 }
 

@@ -121,7 +121,7 @@ TEST(OpGradient, Norms) {
   check.expect_match([&](Context& ctx, const Inputs& x) { return layer_norm(ctx, "n", x[0], w, b, {.eps = 1e-3}); });
 }
 
-// Each head's vector by itself, as queries and keys are normalised; whole, and in steps where somebody listens.
+// Each head's vector by itself, as queries and keys are normalized; whole, and in steps where somebody listens.
 TEST(OpGradient, NormsOfHeads) {
   Recorder seen({{"*"}});
   const Step step = ragged_rows({4});

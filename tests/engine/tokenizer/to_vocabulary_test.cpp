@@ -43,7 +43,7 @@ const std::vector<std::string>& texts() {
   return all;
 }
 
-// Characters that normalisation to NFC joins or replaces, which GGUF has no words for.
+// Characters that normalization to NFC joins or replaces, which GGUF has no words for.
 bool may_change_in_nfc(const std::string& text) {
   for (const char c : text)
     if (const auto byte = static_cast<unsigned char>(c); byte == 0xCC || byte == 0xCD || byte >= 0xE0) return true;

@@ -1,4 +1,4 @@
-"""Two types of one model, compared by transformers in float64 on the dequantised weights.
+"""Two types of one model, compared by transformers in float64 on the dequantized weights.
 
 usage: make.py
 needs: torch, transformers, safetensors, gguf (made with torch 2.15.0, transformers 5.23.0, gguf 0.19.0)
@@ -8,7 +8,7 @@ f16, q8_0, q4_0 (../gguf/llama_<T>.gguf), on `<model>/ids` [T], under <model>/<b
     cosine, distance, relative [L + 1]      of the stream entering layer 0 and leaving each: mean cosine over positions, largest
                                             1 - cosine, |b - a| / |a| over all positions
     attention_mean, attention_most [L]      sum |pattern_b - pattern_a| / 2 over keys: mean over heads and queries, largest
-    kl [T], same [T]                        KL(a || b) of the next token; 1 where both find the same one likeliest
+    kl [T], same [T]                        KL(a || b) of the next token; 1 where both find the same one most likely
 """
 import pathlib
 import gguf
@@ -40,7 +40,7 @@ def open_model(name):
 
 
 def from_gguf(path, n_heads, n_kv):
-    """Hugging Face names of a Llama GGUF file, dequantised, q and k back in halves."""
+    """Hugging Face names of a Llama GGUF file, dequantized, q and k back in halves."""
     reader, names = gguf.GGUFReader(path), {}
     table = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
              "attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}

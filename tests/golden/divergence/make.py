@@ -1,6 +1,6 @@
 """Divergences between two heads' predictions and their gradients, by torch in float64: cases.json, divergence.safetensors.
 
-The divergences are torch.nn.functional.kl_div; with "top", all tokens but the target's likeliest are one event.
+The divergences are torch.nn.functional.kl_div; with "top", all tokens but the target's most likely are one event.
 usage: make.py   (torch 2.15.0, CPU)
 """
 import json, math, pathlib, torch

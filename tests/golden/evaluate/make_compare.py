@@ -1,4 +1,4 @@
-"""A quantised file against its original over a text, by transformers in float64 on the dequantised weights.
+"""A quantized file against its original over a text, by transformers in float64 on the dequantized weights.
 
 usage: make_compare.py
 needs: torch, transformers, safetensors, gguf (made with torch 2.15.0, transformers 5.24.0, gguf 0.19.0)

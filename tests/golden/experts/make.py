@@ -29,13 +29,13 @@ model = AutoModelForCausalLM.from_pretrained(MIXTRAL / "model", dtype=torch.floa
 model.router_aux_loss_coef = COEFFICIENT
 prompt = json.loads((MIXTRAL / "golden/prompts.json").read_text())["train"]
 batch = {k: torch.tensor(prompt[k]) for k in ("input_ids", "attention_mask", "position_ids", "labels")}
-optimiser, losses, aux = torch.optim.AdamW(model.parameters(), **ADAMW), [], []
+optimizer, losses, aux = torch.optim.AdamW(model.parameters(), **ADAMW), [], []
 for _ in range(5):
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     out = model(**batch, use_cache=False)
     out.loss.backward()
     losses.append(float(out.loss.detach()))
     aux.append(float(out.aux_loss.detach()))
-    optimiser.step()
+    optimizer.step()
 (pathlib.Path(__file__).parent / "router_loss.json").write_text(json.dumps({"coefficient": COEFFICIENT, "losses_before_each_step": losses, "of_these_balance": aux}, indent=1) + "\n")
 print(losses, aux)

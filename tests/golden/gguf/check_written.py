@@ -77,7 +77,7 @@ def check_models(folder):
         run("data", folder / "text.txt", "--tokenizer", path, "--out", folder / f"data-{name}")
         (folder / "run.yaml").write_text(
             f"model: {path}\ndata: {{train: {folder / f'data-{name}/train'}}}\nsequence_length: 16\nbatch: 4\nsteps: 5\n"
-            f"optimiser: {{name: adamw, lr: 1e-3}}\nschedule: {{decay: constant}}\nout: {folder / f'run-{name}'}\n")
+            f"optimizer: {{name: adamw, lr: 1e-3}}\nschedule: {{decay: constant}}\nout: {folder / f'run-{name}'}\n")
         run("train", folder / "run.yaml")
         last = folder / f"run-{name}/last"
         compare(f"train from {name}", our_logits(folder, last), their_logits(last))

@@ -1,4 +1,4 @@
-"""GGUF files of golden models as llama.cpp's converter writes them, and what their quantised forms must give.
+"""GGUF files of golden models as llama.cpp's converter writes them, and what their quantized forms must give.
 
 usage: make.py [MODEL ...]
 needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0;
@@ -10,7 +10,7 @@ llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96;
 rope_llama3.gguf, rope_linear.gguf   of ../variants/llama_rope_llama3 and llama_rope_linear: their numbers are theirs
 rope_qwen2.gguf           of ../variants/qwen2_rope_llama3, whose heads are wider than d_model / n_heads
 gpt_oss.gguf, gpt_oss_mxfp4.gguf     by make_converted.py
-quantised.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequantised weights:
+quantized.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequantized weights:
     <T>/ids, logits, hidden.<i>, distance     prompt "mid"; distance: the largest one from a float64 run
     <T>/exact                                 logits in float64
     <T>/short/ids, exact                      the same for prompt "short" (at most 8 tokens)
@@ -33,7 +33,7 @@ MODELS, VARIANTS = HERE.parent / "models", HERE.parent / "variants"
 TYPES = {"f16": gguf.GGMLQuantizationType.F16, "q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}
 
 
-def permute(w, n_head):  # rows of one head: halves side by side become neighbours
+def permute(w, n_head):  # rows of one head: halves side by side become neighbors
     return w.reshape(n_head, 2, w.shape[0] // n_head // 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
@@ -274,7 +274,7 @@ def add_tokenizer(writer, folder):
 
 
 def write(path, folder, kind=None):
-    """Writes the file; returns the model's weights as the file holds them, dequantised, under their Hugging Face names."""
+    """Writes the file; returns the model's weights as the file holds them, dequantized, under their Hugging Face names."""
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, arch_of(config))
     add_config(writer, config)
@@ -322,7 +322,7 @@ def with_rounded(model, ids, of_x, of_w, exact):
     return torch.tensor([max(float(e.square().mean().sqrt()) for e in errors)]), torch.tensor([max(float(e.abs().max()) for e in errors)])
 
 
-def make_quantised():
+def make_quantized():
     folder, tensors = MODELS / "llama" / "model", {}
     written = json.loads((MODELS / "llama" / "golden" / "prompts.json").read_text())
     mid, short = (torch.tensor(written[k]["input_ids"][0]) for k in ("mid", "short"))
@@ -341,7 +341,7 @@ def make_quantised():
                "short/ids": short, "short/exact": few, "short/int8_rms": few_int8[0], "short/int8_max": few_int8[1]}
         tensors.update({f"{kind}/{k}": v.contiguous().clone() for k, v in own.items()})
         print(kind, "distance %.1e tile %.1e %.1e int8 %.1e %.1e" % (far, *tile, *int8))
-    save_file(tensors, HERE / "quantised.safetensors")
+    save_file(tensors, HERE / "quantized.safetensors")
 
 
 if __name__ == "__main__":
@@ -353,4 +353,4 @@ if __name__ == "__main__":
     for kind in ("llama3", "linear"):
         write(HERE / f"rope_{kind}.gguf", VARIANTS / f"llama_rope_{kind}")
     write(HERE / "rope_qwen2.gguf", VARIANTS / "qwen2_rope_llama3")
-    make_quantised()
+    make_quantized()

@@ -34,10 +34,10 @@ def prompt(name):
 
 def norm_hooks(out, name, x, y, eps, rms):
     """The three hooks of a norm that made y of x, both [T, D]."""
-    centred = x if rms else x - x.mean(-1, keepdim=True)
-    scale = torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + eps)
+    centered = x if rms else x - x.mean(-1, keepdim=True)
+    scale = torch.sqrt(centered.pow(2).mean(-1, keepdim=True) + eps)
     out[name + ".hook_scale"] = scale
-    out[name + ".hook_normalized_pre"] = centred / scale
+    out[name + ".hook_normalized_pre"] = centered / scale
     out[name + ".hook_normalized"] = y
 
 

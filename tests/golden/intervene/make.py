@@ -3,7 +3,7 @@
 usage: make.py [--lens]
 needs: torch, transformers, safetensors (made with torch 2.15.0, transformers 5.23.0); with --lens transformer_lens (4.3.0)
 
-Without --lens, for gpt2_a, gemma2 and llama of tests/golden/models, and for llama with the dequantised weights of
+Without --lens, for gpt2_a, gemma2 and llama of tests/golden/models, and for llama with the dequantized weights of
 tests/golden/gguf/llama_q8_0.gguf and llama_q4_0.gguf (which needs gguf 0.19.0), with PyTorch hooks on transformers' model (float32,
 eager attention): <model>.safetensors with log-probabilities "<case>" [3, vocab] after the last three tokens of the run that
 recipes/<case>.yaml describes, and with the grid "grid/<case>" of grids/<case>.yaml, NaN where there is no such cell.
@@ -26,8 +26,8 @@ PLUS, MINUS = [12, 13, 14, 15], [90, 91]
 A, B = 100, 200  # of the logit difference
 
 
-def quantised(weight, kind):
-    """The weight as a file of block type `kind` gives it back; norms are not quantised."""
+def quantized(weight, kind):
+    """The weight as a file of block type `kind` gives it back; norms are not quantized."""
     import gguf
     if weight.ndim == 1:
         return weight
@@ -44,7 +44,7 @@ class Hooked:
         self.name = name
         self.model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32, attn_implementation="eager").eval()
         for q in kind:
-            self.model.load_state_dict({n: quantised(w, "Q" + q.upper()) for n, w in self.model.state_dict().items()})
+            self.model.load_state_dict({n: quantized(w, "Q" + q.upper()) for n, w in self.model.state_dict().items()})
         c = self.model.config
         self.n_layers = c.num_hidden_layers
         self.n_heads = c.num_attention_heads
@@ -173,9 +173,9 @@ def cases(m, vectors):
         rows = torch.cat([cache(p)[name][0] for p in prompts])
         return rows.mean(0)
     v = vectors[m.name]
-    identity = lambda x, centred, scale, w, b: x
-    unit = lambda x, centred, scale, w, b: centred * w + b
-    plain = lambda x, centred, scale, w, b: centred / scale
+    identity = lambda x, centered, scale, w, b: x
+    unit = lambda x, centered, scale, w, b: centered * w + b
+    plain = lambda x, centered, scale, w, b: centered / scale
 
     yield "zero_head", recipe("head: 1.0; do: zero"), {L(1) + "attn.hook_z": put(heads=0, value=0)}
     some = [2, T - 3, T - 2]

@@ -56,7 +56,7 @@ for name, targets in (("gpt2_a", "[c_attn, mlp.c_proj]"), ("gemma2", "all-linear
         (folder / "run.yaml").write_text(
             f"model: {MODELS / name / 'model'}\nlora: {{rank: 4, alpha: 8, targets: {targets}}}\n"
             f"data: {{train: {folder / 'data/train'}}}\nsequence_length: 16\nbatch: 4\nsteps: 5\n"
-            f"optimiser: {{name: adamw, lr: 1e-2}}\nschedule: {{decay: constant}}\nout: {folder / 'run'}\n")
+            f"optimizer: {{name: adamw, lr: 1e-2}}\nschedule: {{decay: constant}}\nout: {folder / 'run'}\n")
         run("train", folder / "run.yaml")
         adapter = folder / "run/last"
         ours = our_logits(folder, "--model", MODELS / name / "model", "--adapter", adapter)

@@ -71,17 +71,17 @@ for index, (name, settings) in enumerate(CASES.items()):
     with torch.no_grad():
         out["logits"] = model(ids[:1], use_cache=False).logits[0]
     learned = {tensor_name(k): p for k, p in model.named_parameters() if p.requires_grad}
-    optimiser = torch.optim.AdamW(learned.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    optimizer = torch.optim.AdamW(learned.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     losses = []
     start = {k: p.detach().clone() for k, p in learned.items()}
     for step in range(10):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = model(ids, labels=ids, use_cache=False).loss
         loss.backward()
         losses.append(loss.item())
         if step == 0:
             out.update({f"grad/{k}": p.grad.clone() for k, p in learned.items()})
-        optimiser.step()
+        optimizer.step()
     out.update({f"adamw10/{k}": p.detach().clone() for k, p in learned.items()})
     with torch.no_grad():
         for k, p in learned.items():

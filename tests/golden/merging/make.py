@@ -39,7 +39,7 @@ def base_config(family):
                         query_pre_attn_scalar=5, sliding_window=8, max_position_embeddings=32)
 
 
-def random_weights(parameters, seed, zero_centred_norms):
+def random_weights(parameters, seed, zero_centered_norms):
     """Weights of the size that trained ones have; norms are near one (near zero for Gemma, which adds the one itself)."""
     import torch
     g = torch.Generator().manual_seed(seed)
@@ -48,7 +48,7 @@ def random_weights(parameters, seed, zero_centred_norms):
         if p.dim() > 1:
             p.copy_(0.3 * n)
         elif name.endswith("weight"):
-            p.copy_(0.1 * n + (0.0 if zero_centred_norms else 1.0))
+            p.copy_(0.1 * n + (0.0 if zero_centered_norms else 1.0))
         else:
             p.copy_(0.05 * n)
 

@@ -46,7 +46,7 @@ def specs(tokenizers):
                                                  query_pre_attn_scalar=7, sliding_window=8, max_position_embeddings=128,
                                                  rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=8.0),
                                                                       sliding_attention=dict(rope_type="default", rope_theta=10.0))),
-                         emb_std=0.5, zero_centred_norm=True, post_norm=1.0, seed=20248, tokenizer_dir=str(tokenizers / "spm512"))
+                         emb_std=0.5, zero_centered_norm=True, post_norm=1.0, seed=20248, tokenizer_dir=str(tokenizers / "spm512"))
     yield "gemma4", dict(config=Gemma4TextConfig(**{**small, "vocab_size": 96, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 6}, head_dim=4, global_head_dim=8, hidden_size_per_layer_input=4, vocab_size_per_layer_input=96,
                                                  num_kv_shared_layers=3, use_double_wide_mlp=True, sliding_window=8, final_logit_softcapping=5.0, layer_types=(["sliding_attention"] * 2 + ["full_attention"]) * 2,
                                                  rope_parameters=dict(full_attention=dict(rope_type="proportional", rope_theta=100.0, partial_rotary_factor=0.5),

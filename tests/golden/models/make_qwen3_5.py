@@ -57,7 +57,7 @@ def main():
                                rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.25, mrope_section=[1, 1, 0], mrope_interleaved=True),
                                pad_token_id=0, bos_token_id=2, eos_token_id=1)
     golden_lib.randomize = with_wide_values(golden_lib.randomize)
-    golden_lib.make(os.path.join(HERE, "qwen3_5"), config=config, emb_std=1.0, zero_centred_norm=True, seed=20260)
+    golden_lib.make(os.path.join(HERE, "qwen3_5"), config=config, emb_std=1.0, zero_centered_norm=True, seed=20260)
     name_layers_with_attention(HERE / "qwen3_5/golden", config.layer_types)
 
 

@@ -152,8 +152,8 @@ def softmax_row(model, seen, n, patterns):
     return dict(layer=layer, head=0, target=n - 1, scores=row.tolist(), weights=patterns[layer][0, -1].tolist())
 
 
-def uncapped_logits(model, normalised):
-    return normalised.double() @ model.get_output_embeddings().weight.detach().double().T
+def uncapped_logits(model, normalized):
+    return normalized.double() @ model.get_output_embeddings().weight.detach().double().T
 
 
 def capped(logits, model):
@@ -162,7 +162,7 @@ def capped(logits, model):
 
 
 def lens(model, streams, final, out):
-    """streams: before each layer. By position and depth: five likeliest ids and their probabilities; KL(prediction || depth); of the predicted token its
+    """streams: before each layer. By position and depth: five most likely ids and their probabilities; KL(prediction || depth); of the predicted token its
     probability and rank."""
     last = torch.log_softmax(out.logits[0].double(), -1)
     answer = last.argmax(-1, keepdim=True)
@@ -385,7 +385,7 @@ def tales():
     total = embedding[terms[0]] - embedding[terms[1]] + embedding[terms[2]]
     likeness = (embedding @ total) / (embedding.norm(dim=1) * total.norm())
     nearest = likeness.topk(13)
-    figures["neighbours"] = dict(terms=terms, ids=nearest.indices.tolist(), cosine=nearest.values.tolist())
+    figures["neighbors"] = dict(terms=terms, ids=nearest.indices.tolist(), cosine=nearest.values.tolist())
 
     # The first layer without the embedding's factor.
     model = load(folder)
@@ -404,7 +404,7 @@ def tales():
     figures["rescaling"] = dict(factor=math.sqrt(c.hidden_size), sigmaWith=sigma(x * math.sqrt(c.hidden_size)), sigmaWithout=sigma(x), attention=share("post_attention_layernorm", "input_layernorm"),
                                 mlp=share("post_feedforward_layernorm", "pre_feedforward_layernorm"))
 
-    # Merges by SentencePiece's own rule: the neighbours whose joined piece has the highest score, the leftmost of equal ones.
+    # Merges by SentencePiece's own rule: the neighbors whose joined piece has the highest score, the leftmost of equal ones.
     words = ["▁" + w for w in prompt.split()]
     words[0] = words[0][1:]  # this vocabulary puts no space in front of a text
     figures["pieces"] = [spm.id_to_piece(i) for i in ids]

@@ -2,7 +2,7 @@
 
 usage: python tests/golden/tales9m/make.py, from the repository's root   (transformers 5.23.0, torch 2.15.0, sentencepiece 0.2.3)
 
-golden.json, for each text: ids with BOS, pieces, mean next-token loss, the ten likeliest next tokens, 80 greedy tokens and the
+golden.json, for each text: ids with BOS, pieces, mean next-token loss, the ten most likely next tokens, 80 greedy tokens and the
 smallest margin between first and second on the way. forward.safetensors: logits and hidden states of each text, and the attention
 of the first.
 """

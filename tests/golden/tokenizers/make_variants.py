@@ -190,11 +190,11 @@ t.save(f"{out}/unknown_apart.json", pretty=False)
 edit("unknown_apart", lambda j: j["model"].update(fuse_unk=False))
 write_expected("unknown_apart", t)
 
-# --- normalisers, pre-tokenisers -----------------------------------------------------------------------------------
+# --- normalizers, pre-tokenizers -----------------------------------------------------------------------------------
 N, P = normalizers, pre_tokenizers
 chars = sorted({c for s in chosen for c in s} | set("▁"))
 def char_level(norm=None, pre=None, special=(), added=()):
-    """Every character is a token, so that what normaliser and pre-tokeniser do shows in ids and cuts."""
+    """Every character is a token, so that what normalizer and pre-tokenizer do shows in ids and cuts."""
     vocab = {"<unk>": 0}
     for c in chars + ["i", "̇"]:
         vocab.setdefault(c, len(vocab))
@@ -209,7 +209,7 @@ def char_level(norm=None, pre=None, special=(), added=()):
     return t
 
 def words(norm=None, pre=None, **kw):
-    """A word-level vocabulary of the pieces that the pre-tokeniser makes: cuts show as different words."""
+    """A word-level vocabulary of the pieces that the pre-tokenizer makes: cuts show as different words."""
     seen = {"<unk>": 0}
     for s in chosen:
         n = norm.normalize_str(s) if norm is not None else s

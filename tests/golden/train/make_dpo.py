@@ -33,7 +33,7 @@ class Recorded(DPOTrainer):
 tokenizer = AutoTokenizer.from_pretrained(MODEL)
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32, attn_implementation="eager")
-optimiser = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0, foreach=False)
+optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0, foreach=False)
 with tempfile.TemporaryDirectory() as out:
     trainer = Recorded(
         model=model,
@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as out:
                        disable_dropout=True, precompute_ref_log_probs=True, max_length=None),
         train_dataset=Dataset.from_list(PAIRS),
         processing_class=tokenizer,
-        optimizers=(optimiser, torch.optim.lr_scheduler.ConstantLR(optimiser, factor=1.0)),
+        optimizers=(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)),
     )
     rows = [trainer.train_dataset[i] for i in range(len(PAIRS))]
     trainer.train()

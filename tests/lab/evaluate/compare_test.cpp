@@ -1,4 +1,4 @@
-// A quantised file against its original over a text, against transformers in float64.
+// A quantized file against its original over a text, against transformers in float64.
 #include "evaluate/compare.h"
 
 #include <cmath>

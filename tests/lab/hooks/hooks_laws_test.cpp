@@ -355,7 +355,7 @@ TEST_P(StoredType, ListeningChangesNoLogit) {
 }
 
 // What a head adds is what is left of attn.hook_out, the bias aside, when the other heads' z are zero; also where a head of 8
-// columns begins inside a block of 32 quantised ones.
+// columns begins inside a block of 32 quantized ones.
 TEST_P(StoredType, AHeadsResultIsItsPartOfTheOutput) {
   class OneHead final : public Listener {
    public:

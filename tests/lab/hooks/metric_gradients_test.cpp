@@ -12,8 +12,8 @@
 #include <limits>
 #include <utility>
 
-#include "ops/tape.h"
 #include "inspect/support.h"
+#include "ops/tape.h"
 #include "support/golden.h"
 
 namespace vitrine {

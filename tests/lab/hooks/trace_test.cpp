@@ -8,9 +8,9 @@
 #include <cstring>
 #include <limits>
 
+#include "inspect/support.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
-#include "inspect/support.h"
 
 namespace vitrine {
 namespace {
@@ -152,16 +152,16 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, TraceGguf, testing::ValuesIn(Golden::with("gguf")), [](const auto& test) { return test.param; });
 
-TEST(TraceQuantised, GradientsAreThoseOfTheNumbersThatTheBlocksMean) {
+TEST(TraceQuantized, GradientsAreThoseOfTheNumbersThatTheBlocksMean) {
   for (const char* type : {"q8_0", "q4_0"}) {
     const std::string path = std::string(VITRINE_GOLDEN) + "/gguf/llama_" + type + ".gguf";
-    const Gguf quantised = open_gguf(path);
+    const Gguf quantized = open_gguf(path);
     GgufKeys keys;
-    for (const auto& [key, value] : quantised.metadata.values())
+    for (const auto& [key, value] : quantized.metadata.values())
       if (key != "general.alignment") keys.emplace_back(key, value);
     std::vector<TensorPlan> plan;
     std::vector<std::vector<float>> widened;
-    for (const auto& [name, t] : quantised.checkpoint.tensors()) {
+    for (const auto& [name, t] : quantized.checkpoint.tensors()) {
       plan.push_back({name, DType::f32, t.shape});
       size_t n = 1;
       for (const int64_t size : t.shape) n *= static_cast<size_t>(size);

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
-#include "inspect/support.h"
 #include "hooks/trace.h"
+#include "inspect/support.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -196,7 +196,7 @@ TEST_P(CircuitsOfModels, AreWhatTheModelComputes) {
 INSTANTIATE_TEST_SUITE_P(Golden, CircuitsOfModels, testing::ValuesIn(Golden::with("circuits")),
                          [](const auto& test) { return test.param; });
 
-// GGUF's copies turn neighbouring components and hold 1 + w: the circuits are the same.
+// GGUF's copies turn neighboring components and hold 1 + w: the circuits are the same.
 TEST(Circuits, OfAGgufCopyAreTheSame) {
   for (const char* name : {"llama", "gemma2"}) {
     Engine stored(Golden::open(name).model(), {1, {}}), gguf(std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf", {1, {}});

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "inspect/support.h"
 #include "hooks/trace.h"
+#include "inspect/support.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -94,7 +94,7 @@ TEST(Compare, NumbersAreThoseOfBothTraces) {
   }
 }
 
-// Numbers of transformers in float64 on the dequantised weights (tests/golden/compare).
+// Numbers of transformers in float64 on the dequantized weights (tests/golden/compare).
 TEST(Compare, NumbersAreThoseOfTransformers) {
   const Checkpoint file = open_safetensors(std::string(VITRINE_GOLDEN) + "/compare/compare.safetensors");
   const std::pair<const char*, const char*> cases[] = {{"llama", "bf16"}, {"llama", "f16"},   {"llama", "q8_0"},

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <random>
 
-#include "intervene/intervene.h"
-#include "intervene/run.h"
 #include "hooks/listening.h"
 #include "hooks/trace.h"
 #include "inspect/weights.h"
+#include "intervene/intervene.h"
+#include "intervene/run.h"
 #include "sae/cross_layer_splice.h"
 #include "sae/sae_file.h"
 #include "sae/splice.h"

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <numeric>
 
-#include "inspect/support.h"
 #include "hooks/trace.h"
+#include "inspect/support.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -94,7 +94,7 @@ TEST_P(PartsOfEveryModel, AttributionPlusRemainderIsTheLogit) {
     // What neither parts nor biases account for is rounding.
     EXPECT_LE(std::abs(logit.rounding), 1e-5 * std::max(std::abs(logit.before_cap), size));
   }
-  // The likeliest token is the default, and its logit is made of parts and biases to 1e-4 of itself, after every position.
+  // The most likely token is the default, and its logit is made of parts and biases to 1e-4 of itself, after every position.
   const LogitAttribution likeliest = attribute_logits(engine, ids, {}, {});
   ASSERT_EQ(likeliest.logits.size(), 1u);
   EXPECT_EQ(likeliest.logits[0].position, 10);

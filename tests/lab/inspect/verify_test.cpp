@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "inspect/reference.h"
 #include "hooks/trace.h"
+#include "inspect/reference.h"
 #include "support.h"
 
 namespace vitrine {

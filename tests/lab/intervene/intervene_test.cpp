@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <numeric>
 
-#include "intervene/run.h"
 #include "hooks/trace.h"
+#include "intervene/run.h"
 #include "io/safetensors.h"
 #include "ops/elementwise.h"
 #include "ops/gradients.h"
@@ -66,7 +66,7 @@ std::string path_of(const std::string& name) {
 
 class InterventionsGolden : public testing::TestWithParam<std::string> {
  protected:
-  std::string name = GetParam().substr(0, GetParam().find("_q"));  // of the model whose weights these are, perhaps quantised
+  std::string name = GetParam().substr(0, GetParam().find("_q"));  // of the model whose weights these are, perhaps quantized
   Golden gold = Golden::open(name);
   Engine engine{path_of(GetParam()), {2, {.f32 = true}}};
   Checkpoint expected = open_safetensors(kFolder + GetParam() + ".safetensors");
@@ -423,7 +423,7 @@ TEST_P(AnyEdit, ThatChangesNothingKeepsEveryBit) {
 
 TEST_P(AnyEdit, IsTheSameInChunks) {
   Context& ctx = engine.context();
-  ctx.numerics.f32 = true;  // otherwise one row and many rows of quantised weights round their operands differently
+  ctx.numerics.f32 = true;  // otherwise one row and many rows of quantized weights round their operands differently
   Interventions edits(edits_of(engine, kMany));
   ctx.listen(&edits);
   const std::vector<float> whole = all_logits(engine, Step::of(clean));

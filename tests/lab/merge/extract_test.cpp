@@ -273,7 +273,7 @@ std::string changed_copy(const Scratch& scratch, const std::string& name, const 
   return folder;
 }
 
-// Tensors of a family that nobody knows: the biases tell which matrices lie [in, out], and neighbours of square ones.
+// Tensors of a family that nobody knows: the biases tell which matrices lie [in, out], and neighbors of square ones.
 TEST(ExtractLora, OfAnUnknownFamily) {
   const Scratch scratch;
   const auto family = [&](const std::string& name, float factor, bool more = false) {
@@ -316,9 +316,9 @@ TEST(ExtractLora, OfAnUnknownFamily) {
 
 TEST(ExtractLora, OfAGgufFile) {
   const Scratch scratch;
-  const std::string quantised = std::string(VITRINE_GOLDEN) + "/gguf/llama_q8_0.gguf";
+  const std::string quantized = std::string(VITRINE_GOLDEN) + "/gguf/llama_q8_0.gguf";
   const std::string base = std::string(VITRINE_GOLDEN) + "/models/llama/model";
-  const ExtractResult result = extract(quantised, base, scratch / "out", {.max_rank = 4});
+  const ExtractResult result = extract(quantized, base, scratch / "out", {.max_rank = 4});
   EXPECT_EQ(result.rank, 4);
   EXPECT_NE(weights_in(scratch / "out").find("base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"), nullptr);
 }

@@ -1,4 +1,4 @@
-// GGUF files, quantised ones among them, and models with LoRA adapters as inputs of a merge: the same as the merge of the
+// GGUF files, quantized ones among them, and models with LoRA adapters as inputs of a merge: the same as the merge of the
 // Hugging Face directories that hold their weights.
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Every, GgufInput,
                          [](const auto& test) { return std::string(test.param); });
 
 // Blocks are widened; what comes out has a type of its own.
-TEST(GgufInputs, QuantisedWeightsAreWidened) {
+TEST(GgufInputs, QuantizedWeightsAreWidened) {
   const Scratch scratch;
   const std::string other = sibling(scratch, "llama");
   for (const char* type : {"f16", "q8_0", "q4_0"}) {

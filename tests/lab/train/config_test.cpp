@@ -14,7 +14,7 @@ namespace vitrine {
 namespace {
 
 const std::string kLeast =
-    "model: some/model\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\noptimiser: {lr: 1e-3}\nout: o\n";
+    "model: some/model\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\noptimizer: {lr: 1e-3}\nout: o\n";
 
 std::string refusal(const std::string& text) {
   return message_of<FileError>([&] { parse_train_config(text, "c.yaml"); });
@@ -42,8 +42,8 @@ TEST(TrainConfig, TheLeastHasDefaults) {
   EXPECT_EQ(c.model, "some/model");
   EXPECT_EQ(c.accumulate, 1);
   EXPECT_TRUE(c.documents);
-  EXPECT_EQ(c.optimiser.kind, OptimiserOptions::Kind::adamw);
-  EXPECT_EQ(c.optimiser.weight_decay, 0.1);
+  EXPECT_EQ(c.optimizer.kind, OptimizerOptions::Kind::adamw);
+  EXPECT_EQ(c.optimizer.weight_decay, 0.1);
   EXPECT_EQ(c.schedule.decay, Schedule::Decay::cosine);
   EXPECT_EQ(c.clip, 1);
   EXPECT_FALSE(c.dropout_attention.has_value());
@@ -60,7 +60,7 @@ sequence_length: 8
 batch: 2
 accumulate: 3
 epochs: 1.5
-optimiser: {name: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.2, decay: ["*w*"], no_decay: "*b"}
+optimizer: {name: sgd, lr: 0.1, momentum: 0.9, weight_decay: 0.2, decay: ["*w*"], no_decay: "*b"}
 schedule: {warmup: 4, decay: linear, minimum: 0.01, steps: 50}
 clip: 0
 dropout: {attention: 0.1, residual: 0.2}
@@ -93,11 +93,11 @@ out: o
   EXPECT_EQ(c.validation_data, "v");
   EXPECT_EQ(c.accumulate, 3);
   EXPECT_EQ(c.epochs, 1.5);
-  EXPECT_EQ(c.optimiser.kind, OptimiserOptions::Kind::sgd);
-  EXPECT_EQ(c.optimiser.momentum, 0.9);
-  EXPECT_EQ(c.optimiser.weight_decay, 0.2);
-  EXPECT_EQ(c.optimiser.decay, std::vector<std::string>{"*w*"});
-  EXPECT_EQ(c.optimiser.no_decay, std::vector<std::string>{"*b"});
+  EXPECT_EQ(c.optimizer.kind, OptimizerOptions::Kind::sgd);
+  EXPECT_EQ(c.optimizer.momentum, 0.9);
+  EXPECT_EQ(c.optimizer.weight_decay, 0.2);
+  EXPECT_EQ(c.optimizer.decay, std::vector<std::string>{"*w*"});
+  EXPECT_EQ(c.optimizer.no_decay, std::vector<std::string>{"*b"});
   EXPECT_EQ(c.schedule.peak, 0.1);
   EXPECT_EQ(c.schedule.warmup, 4);
   EXPECT_EQ(c.schedule.decay, Schedule::Decay::linear);
@@ -143,7 +143,7 @@ TEST(TrainConfig, ReadsTheRecipesThatShip) {
 
 TEST(TrainConfig, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "c.yaml:8: \"learning_rate\"");
-  EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "the key is not known; here it is \"optimiser.lr\"");
+  EXPECT_CONTAINS(refusal(kLeast + "learning_rate: 1\n"), "the key is not known; here it is \"optimizer.lr\"");
   EXPECT_CONTAINS(refusal(kLeast + "gradient_accumulation_steps: 4\n"), "here it is \"accumulate\"");
   EXPECT_CONTAINS(refusal(kLeast + "acumulate: 2\n"), "Did you mean \"accumulate\"?");
   EXPECT_CONTAINS(refusal(kLeast + "logging_dir: x\n"), "\"logging_dir\" is not known. Here can stand: model, ");
@@ -164,7 +164,7 @@ TEST(TrainConfig, NamesWhatIsWrong) {
                   "\"schedule.minimum\" is \"0\"; it would never be read: schedule.decay is constant");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: constant, steps: 9}\n"), "it would never be read");
   EXPECT_CONTAINS(refusal(kLeast + "clip: -1\n"), "expected a norm from 0 to 1e12 (0: no clipping)");
-  EXPECT_CONTAINS(refusal(kLeast + "schedule: {minimum: 1}\n"), "expected a learning rate from 0 to optimiser.lr");
+  EXPECT_CONTAINS(refusal(kLeast + "schedule: {minimum: 1}\n"), "expected a learning rate from 0 to optimizer.lr");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: cosin}\n"), "did you mean \"cosine\"?");
   EXPECT_CONTAINS(refusal(kLeast + "checkpoint: {keep: 0}\n"), "expected a whole number from 1");
   EXPECT_CONTAINS(refusal("model: m\n"), "lacks \"data\"; expected {train: FOLDER");
@@ -172,25 +172,25 @@ TEST(TrainConfig, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal("model: {path: p, init: {rule: family}}\n"), "expected none: the weights are those of model.path");
   std::string text = kLeast;
   text.replace(text.find("{lr: 1e-3}"), 10, "{lr: 1, momentum: 0.9}");
-  EXPECT_CONTAINS(refusal(text), "\"optimiser.momentum\" is not known");
+  EXPECT_CONTAINS(refusal(text), "\"optimizer.momentum\" is not known");
   text.replace(text.find("momentum: 0.9"), 13, "moments: bf61");
   EXPECT_CONTAINS(refusal(text), "did you mean \"bf16\"?");
   text.replace(text.find("bf61"), 4, "bf16");
-  EXPECT_TRUE(parse_train_config(text, "c.yaml").optimiser.bf16_moments);
+  EXPECT_TRUE(parse_train_config(text, "c.yaml").optimizer.bf16_moments);
   text.replace(text.find("lr: 1"), 5, "name: sgd, lr: 1");
-  EXPECT_CONTAINS(refusal(text), "\"optimiser.moments\" is not known");
+  EXPECT_CONTAINS(refusal(text), "\"optimizer.moments\" is not known");
 }
 
 TEST(TrainConfig, NamesBothBounds) {
-  const auto with_optimiser = [](const std::string& what) {
+  const auto with_optimizer = [](const std::string& what) {
     std::string text = kLeast;
     text.replace(text.find("{lr: 1e-3}"), 10, what);
     return refusal(text);
   };
   for (const char* rate : {"1e39", "-1"})
-    EXPECT_CONTAINS(with_optimiser("{lr: " + std::string(rate) + "}"),
-                    "\"optimiser.lr\" is \"" + std::string(rate) + "\"; expected a learning rate from 0 to 1e30");
-  EXPECT_CONTAINS(with_optimiser("{lr: 1, weight_decay: 1e7}"), "expected a number from 0 to 1e6");
+    EXPECT_CONTAINS(with_optimizer("{lr: " + std::string(rate) + "}"),
+                    "\"optimizer.lr\" is \"" + std::string(rate) + "\"; expected a learning rate from 0 to 1e30");
+  EXPECT_CONTAINS(with_optimizer("{lr: 1, weight_decay: 1e7}"), "expected a number from 0 to 1e6");
   EXPECT_CONTAINS(refusal(kLeast + "ema: 0.9\nkl_to: ema\nkl_weight: 1e10\n"), "expected a number from 1e-9 to 1e9");
 }
 
@@ -206,37 +206,37 @@ TEST(TrainConfig, DropoutGoesWhereTheFamilyHasIt) {
 }
 
 TEST(TrainConfig, ReadsMuonAndWsd) {
-  const auto parse = [](const std::string& optimiser, const std::string& schedule) {
-    return parse_train_config("model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\nout: o\noptimiser: {" +
-                                  optimiser + "}\nschedule: {" + schedule + "}\nmetrics: {csv: true}\n",
+  const auto parse = [](const std::string& optimizer, const std::string& schedule) {
+    return parse_train_config("model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\nout: o\noptimizer: {" +
+                                  optimizer + "}\nschedule: {" + schedule + "}\nmetrics: {csv: true}\n",
                               "c.yaml");
   };
-  const auto refused = [&](const std::string& optimiser, const std::string& schedule) -> std::string {
+  const auto refused = [&](const std::string& optimizer, const std::string& schedule) -> std::string {
     try {
-      parse(optimiser, schedule);
+      parse(optimizer, schedule);
     } catch (const InputError& error) {
       return error.what();
     }
     return "nothing";
   };
   const TrainConfig plain = parse("name: muon, lr: 0.02", "decay: wsd, cooldown: 4");
-  EXPECT_EQ(plain.optimiser.kind, OptimiserOptions::Kind::muon);
-  EXPECT_EQ(plain.optimiser.momentum, 0.95);
-  EXPECT_EQ(plain.optimiser.adamw_lr, 1);
+  EXPECT_EQ(plain.optimizer.kind, OptimizerOptions::Kind::muon);
+  EXPECT_EQ(plain.optimizer.momentum, 0.95);
+  EXPECT_EQ(plain.optimizer.adamw_lr, 1);
   EXPECT_EQ(plain.schedule.decay, Schedule::Decay::wsd);
   EXPECT_EQ(plain.schedule.cooldown, 4);
   EXPECT_TRUE(plain.metrics.csv);
   EXPECT_FALSE(plain.metrics.tensorboard);
   const TrainConfig all =
       parse("name: muon, lr: 0.02, momentum: 0.9, nesterov: false, iterations: 3, scale: original, adamw_lr: 0.005", "warmup: 1");
-  EXPECT_EQ(all.optimiser.momentum, 0.9);
-  EXPECT_FALSE(all.optimiser.nesterov);
-  EXPECT_EQ(all.optimiser.iterations, 3);
-  EXPECT_EQ(all.optimiser.scale, OptimiserOptions::Scale::original);
-  EXPECT_DOUBLE_EQ(all.optimiser.adamw_lr, 0.25);
+  EXPECT_EQ(all.optimizer.momentum, 0.9);
+  EXPECT_FALSE(all.optimizer.nesterov);
+  EXPECT_EQ(all.optimizer.iterations, 3);
+  EXPECT_EQ(all.optimizer.scale, OptimizerOptions::Scale::original);
+  EXPECT_DOUBLE_EQ(all.optimizer.adamw_lr, 0.25);
   EXPECT_CONTAINS(refused("name: adamw, lr: 1, adamw_lr: 1", ""), "adamw_lr");
   EXPECT_CONTAINS(refused("name: muon, lr: 1, moments: bf16", ""), "moments");
-  EXPECT_CONTAINS(refused("name: muon, lr: 0, adamw_lr: 1", ""), "it goes along with optimiser.lr, which is 0");
+  EXPECT_CONTAINS(refused("name: muon, lr: 0, adamw_lr: 1", ""), "it goes along with optimizer.lr, which is 0");
   EXPECT_CONTAINS(refused("lr: 1", "decay: wsd"), "set schedule.cooldown too");
   EXPECT_CONTAINS(refused("lr: 1", "cooldown: 3"), "it belongs to schedule.decay: wsd");
 }

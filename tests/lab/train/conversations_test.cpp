@@ -248,7 +248,7 @@ TEST_F(Conversations, AreLearned) {
   const auto run = [&](const std::string& out, const std::string& extra, bool resume, const TrainEvents& events = {}) {
     const std::string text =
         "model: " + model + "\ndata: {train: " + scratch / "chats/train" + ", validation: " + scratch / "chats/train" +
-        "}\nsequence_length: 64\nbatch: 1\nsteps: 4\nseed: 2\nthreads: 2\noptimiser: {lr: 3e-3}\n" +
+        "}\nsequence_length: 64\nbatch: 1\nsteps: 4\nseed: 2\nthreads: 2\noptimizer: {lr: 3e-3}\n" +
         "schedule: {decay: constant}\neval_every: 4\neval_batches: 1\ncheckpoint: {every: 2}\nout: " + scratch / out + "\n" +
         extra;
     return train(parse_train_config(text, "c.yaml"), resume, events);

@@ -386,7 +386,7 @@ TEST(PrepareData, WritesTheSameBytesForAnyNumberOfThreads) {
   EXPECT_NEAR(static_cast<double>(valid.documents()), 480, 80);
 }
 
-TEST(PrepareData, TokenisesALongDocumentInPieces) {
+TEST(PrepareData, TokenizesALongDocumentInPieces) {
   const Scratch scratch;
   const auto tokenizer = load_tokenizer(std::string(VITRINE_GOLDEN) + "/tokenizers/gpt2");
   std::string text = read_file(kFables);

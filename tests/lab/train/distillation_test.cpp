@@ -370,7 +370,7 @@ TEST_F(Distill, OtherPiecesAreRefused) {
     const std::string text =
         "model: {config: {model_type: gpt2, n_embd: 16, n_layer: 1, n_head: 2, vocab_size: 512, n_positions: 32}" +
         std::string(tokenizer ? ", tokenizer: " + models + "llama/model" : "") + "}\ndata: {train: " + scratch / "tokens" +
-        "}\nsequence_length: 16\nbatch: 1\nsteps: 2\noptimiser: {lr: 1e-3}\nout: " + scratch / "run";
+        "}\nsequence_length: 16\nbatch: 1\nsteps: 2\noptimizer: {lr: 1e-3}\nout: " + scratch / "run";
     const auto attempt = [&](const std::string& teacher) {
       train(parse_train_config(text + "\ndistill: {teacher: " + teacher + "}\n", "config.yaml"), false);
     };
@@ -379,7 +379,7 @@ TEST_F(Distill, OtherPiecesAreRefused) {
                                        : "has another tokenizer than the one that made ");
     attempt(models + "gemma2/model");  // has Llama's pieces
     std::filesystem::remove_all(scratch / "run");
-    attempt(std::string(VITRINE_GOLDEN) + "/gguf/llama_q4_0.gguf");  // quantised
+    attempt(std::string(VITRINE_GOLDEN) + "/gguf/llama_q4_0.gguf");  // quantized
     std::filesystem::remove_all(scratch / "run");
   }
 }
@@ -426,7 +426,7 @@ TEST_F(Distill, AFrozenAnchorHoldsLearningBack) {
 
 TEST(DistillConfig, RefusesWhatCannotBe) {
   const std::string least =
-      "model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\noptimiser: {lr: 1e-3}\nout: o\n";
+      "model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\noptimizer: {lr: 1e-3}\nout: o\n";
   const auto refusal = [&](const std::string& extra) {
     return message_of<FileError>([&] { parse_train_config(least + extra, "c.yaml"); });
   };

@@ -168,7 +168,7 @@ std::string form_config(const Scratch& scratch, const std::string& out, const st
          "           num_attention_heads: 2, vocab_size: 61, max_position_embeddings: 32}\n" +
          model_lines + "data: {train: " + scratch / "data" +
          "}\nsequence_length: 16\nbatch: 2\nsteps: 2\nlayers_every: 1\n"
-         "optimiser: {name: adamw, lr: 1e-2}\nout: " +
+         "optimizer: {name: adamw, lr: 1e-2}\nout: " +
          out + "\n";
 }
 

@@ -25,7 +25,7 @@ class TrainFromGguf : public testing::Test {
         (tokenizer.empty() ? "model: " + model : "model: {path: " + model + ", tokenizer: " + tokenizer + "}") +
             "\ndata: {train: " + scratch / data +
             "}\nsequence_length: 16\nbatch: 3\nsteps: 6\nseed: 5\n"
-            "optimiser: {name: adamw, lr: 1e-3}\nschedule: {warmup: 2}\ncheckpoint: {every: 2, keep: 2}\n"
+            "optimizer: {name: adamw, lr: 1e-3}\nschedule: {warmup: 2}\ncheckpoint: {every: 2, keep: 2}\n"
             "threads: 2\nout: " +
             scratch / out + "\n" + extra,
         "config.yaml");

@@ -13,9 +13,9 @@ namespace {
 class GoldenTraining : public testing::TestWithParam<std::string> {};
 
 // The losses before each step; the classic decoders' file keeps them elsewhere.
-std::vector<double> losses(const Json& train, const char* optimiser) {
-  return train.contains("losses_before_each_step") ? train.at("losses_before_each_step").at(optimiser).get<std::vector<double>>()
-                                                   : train.at(optimiser).at("losses_before_each_step").get<std::vector<double>>();
+std::vector<double> losses(const Json& train, const char* optimizer) {
+  return train.contains("losses_before_each_step") ? train.at("losses_before_each_step").at(optimizer).get<std::vector<double>>()
+                                                   : train.at(optimizer).at("losses_before_each_step").get<std::vector<double>>();
 }
 
 // 1e-4 of the tensor's largest magnitude, or three times what a disturbance of the start by 1e-7 does to the reference.
@@ -57,7 +57,7 @@ TEST(ExpertTraining, BalancesTheExpertsAsTransformersDoes) {
     files.config["output_router_logits"] = true;
     files.config["router_aux_loss_coef"] = told.at("coefficient");
     LearnerOptions options;
-    options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
+    options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
     options.threads = 2;
     options.recompute = recompute;
     Learner learner(open_model(std::move(files)), options);
@@ -75,7 +75,7 @@ TEST_P(GoldenTraining, TenAdamWSteps) {
   const Checkpoint expected = gold.train();
   const std::vector<double> wanted = losses(train, "adamw");
   LearnerOptions options;
-  options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
+  options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
   options.threads = 2;
   Learner learner(open_model(gold.model()), options);
   const Batch batch = golden_batch(gold.prompt("train"));
@@ -98,7 +98,7 @@ TEST_P(GoldenTraining, TenAdamWStepsOnSeveralRanks) {
   const Checkpoint expected = gold.train();
   const std::vector<double> wanted = losses(train, "adamw");
   LearnerOptions options;
-  options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
+  options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
   options.threads = 1;
   const Batch batch = golden_batch(gold.prompt("train"));
   ASSERT_GE(batch.lengths.size(), 2u);
@@ -129,8 +129,8 @@ TEST_P(GoldenTraining, TenSgdSteps) {
   const Json train = gold.json("train");
   const std::vector<double> wanted = losses(train, "sgd");
   LearnerOptions options;
-  options.optimiser = {
-      .kind = OptimiserOptions::Kind::sgd, .momentum = train.at("sgd").value("momentum", 0.0), .weight_decay = 0};
+  options.optimizer = {
+      .kind = OptimizerOptions::Kind::sgd, .momentum = train.at("sgd").value("momentum", 0.0), .weight_decay = 0};
   options.threads = 1;
   Learner learner(open_model(gold.model()), options);
   const Batch batch = golden_batch(gold.prompt("train"));

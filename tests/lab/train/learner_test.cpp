@@ -37,8 +37,8 @@ Batch random_batch(const std::vector<int64_t>& lengths, int32_t vocab, uint64_t 
 
 LearnerOptions plain(int threads = 1) {
   LearnerOptions options;
-  options.optimiser.kind = OptimiserOptions::Kind::sgd;
-  options.optimiser.weight_decay = 0;
+  options.optimizer.kind = OptimizerOptions::Kind::sgd;
+  options.optimizer.weight_decay = 0;
   options.threads = threads;
   return options;
 }
@@ -114,7 +114,7 @@ TEST(Learner, ThreadsChangeNoBit) {
 TEST(Learner, MomentsInBf16LearnAlmostTheSame) {
   const std::string model = Golden::open("gemma2").model();
   LearnerOptions one, two, wide;
-  one.optimiser.bf16_moments = two.optimiser.bf16_moments = true;
+  one.optimizer.bf16_moments = two.optimizer.bf16_moments = true;
   one.threads = wide.threads = 1;
   two.threads = 2;
   Learner a(open_model(model), one), b(open_model(model), two), c(open_model(model), wide);
@@ -135,7 +135,7 @@ TEST(Learner, MomentsInBf16LearnAlmostTheSame) {
   }
   EXPECT_GT(off, 0);
   EXPECT_LT(off, 1e-3 * moved);  // a rounding is at most 0.8 % of a moment, and another one in every step
-  EXPECT_LT(Optimiser::bytes(one.optimiser, 1000, 1), 0.76 * Optimiser::bytes(wide.optimiser, 1000, 1));
+  EXPECT_LT(Optimizer::bytes(one.optimizer, 1000, 1), 0.76 * Optimizer::bytes(wide.optimizer, 1000, 1));
 }
 
 Json small_gpt2(double dropout) {
@@ -198,8 +198,8 @@ TEST(Learner, FreshNormsOfEveryFamilyMultiplyByOne) {
     LearnerOptions options = plain(2);
     options.init = InitRule{};
     const Learner learner(open_model(Golden::open(model).model()), options);
-    const bool centred = model.starts_with("gemma") && !model.starts_with("gemma4");
-    const float one = centred ? 0.0f : 1.0f;  // those multiply by 1 + w
+    const bool centered = model.starts_with("gemma") && !model.starts_with("gemma4");
+    const float one = centered ? 0.0f : 1.0f;  // those multiply by 1 + w
     int norms = 0;
     for (const Parameter& p : learner.parameters().list()) {
       const bool norm = p.name.find("norm") != std::string::npos || p.name.find("ln_") != std::string::npos;
@@ -459,24 +459,24 @@ TEST(Learner, ClippingScalesTheGradientToTheNorm) {
 
 TEST(Learner, WeightDecayFallsOnMatricesOnly) {
   LearnerOptions options = plain();
-  options.optimiser.weight_decay = 0.5;
+  options.optimizer.weight_decay = 0.5;
   options.init = InitRule{.random_norms = true};
   Learner learner(fresh(small_gpt2(0)), options);
   for (size_t i = 0; i < learner.parameters().list().size(); ++i)
-    EXPECT_EQ(learner.optimiser().decays(i), learner.parameters().list()[i].shape.size() == 2)
+    EXPECT_EQ(learner.optimizer().decays(i), learner.parameters().list()[i].shape.size() == 2)
         << learner.parameters().list()[i].name;
-  options.optimiser.decay = {"*c_fc*"};
-  options.optimiser.no_decay = {"*.0.*", "*bias"};
+  options.optimizer.decay = {"*c_fc*"};
+  options.optimizer.no_decay = {"*.0.*", "*bias"};
   Learner chosen(fresh(small_gpt2(0)), options);
   for (size_t i = 0; i < chosen.parameters().list().size(); ++i) {
     const std::string& name = chosen.parameters().list()[i].name;
-    EXPECT_EQ(chosen.optimiser().decays(i),
+    EXPECT_EQ(chosen.optimizer().decays(i),
               name == "transformer.h.1.mlp.c_fc.weight" || name == "transformer.h.2.mlp.c_fc.weight")
         << name;
   }
-  options.optimiser.decay = {"transformer.h.1.mlp.c_fd.weight"};
+  options.optimizer.decay = {"transformer.h.1.mlp.c_fd.weight"};
   const std::string message = message_of<InputError>([&] { const Learner refused(fresh(small_gpt2(0)), options); });
-  EXPECT_CONTAINS(message, "optimiser.decay: \"transformer.h.1.mlp.c_fd.weight\" fits no parameter");
+  EXPECT_CONTAINS(message, "optimizer.decay: \"transformer.h.1.mlp.c_fd.weight\" fits no parameter");
   EXPECT_CONTAINS(message, "the nearest name is \"transformer.h.1.mlp.c_fc.weight\"");
 }
 

@@ -68,7 +68,7 @@ class LoraGolden : public testing::TestWithParam<std::string> {};
 TEST_P(LoraGolden, GradientsMatchTorch) {
   const Checkpoint gold = open_safetensors(golden_lora(GetParam()) + "/golden.safetensors");
   LearnerOptions options;
-  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.optimizer = {.kind = OptimizerOptions::Kind::sgd, .weight_decay = 0};
   options.threads = 2;
   Learner learner(with_adapter(base_of(GetParam()), golden_lora(GetParam()) + "/adapter"), options);
   std::vector<std::vector<float>> before;
@@ -91,7 +91,7 @@ TEST_P(LoraGolden, TenAdamWSteps) {
   const Checkpoint gold = open_safetensors(golden_lora(GetParam()) + "/golden.safetensors");
   const auto losses = read_json(golden_lora(GetParam()) + "/losses.json").get<std::vector<double>>();
   LearnerOptions options;
-  options.optimiser = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
   options.threads = 2;
   Learner learner(with_adapter(base_of(GetParam()), golden_lora(GetParam()) + "/adapter"), options);
   const Batch batch = lora_batch(gold);
@@ -132,7 +132,7 @@ struct BaseView {
   std::vector<const void*> places;
 };
 
-// Quantised, 16-bit and f32 files alike: mapped where they were, no byte changed, no gradient and no moment beside them.
+// Quantized, 16-bit and f32 files alike: mapped where they were, no byte changed, no gradient and no moment beside them.
 TEST(Lora, TheBaseModelStaysWhereAndAsItIs) {
   const Checkpoint gold = open_safetensors(golden_lora("llama") + "/golden.safetensors");
   for (const std::string file : {"llama.gguf", "llama_f16.gguf", "llama_q8_0.gguf", "llama_q4_0.gguf"}) {
@@ -142,7 +142,7 @@ TEST(Lora, TheBaseModelStaysWhereAndAsItIs) {
     add_fresh_adapter(opened, {.rank = 2, .alpha = 4, .targets = {"q_proj", "v_proj"}}, 3);
     const int64_t adapted = opened.adapter->parameter_count();
     LearnerOptions options;
-    options.optimiser = {.weight_decay = 0};
+    options.optimizer = {.weight_decay = 0};
     options.threads = 2;
     Learner learner(std::move(opened), options);
     const Batch batch = lora_batch(gold);
@@ -211,7 +211,7 @@ std::string lora_config(const Scratch& scratch, const std::string& out, int step
                         const std::string& extra = "") {
   return "model: " + scratch / "base/last" + "\nlora: " + lora + "\ndata: {train: " + scratch / "data" +
          "}\nsequence_length: 16\nbatch: 3\nsteps: " + std::to_string(steps) +
-         "\nseed: 5\nschedule: {decay: constant}\noptimiser: {name: adamw, lr: 1e-2}\ncheckpoint: {every: 4, keep: 9}\nout: " +
+         "\nseed: 5\nschedule: {decay: constant}\noptimizer: {name: adamw, lr: 1e-2}\ncheckpoint: {every: 4, keep: 9}\nout: " +
          out + "\n" + extra;
 }
 
@@ -219,7 +219,7 @@ constexpr const char* kLora = "{rank: 3, alpha: 6, dropout: 0.2, targets: [c_att
 
 std::string adapter_bytes(const std::string& checkpoint) {
   return read_file(checkpoint + "/adapter_model.safetensors") + read_file(checkpoint + "/adapter_config.json") +
-         read_file(checkpoint + "/training/optimiser.safetensors");
+         read_file(checkpoint + "/training/optimizer.safetensors");
 }
 
 TEST(LoraRun, CheckpointsAreAdaptersAndResumingChangesNoBit) {

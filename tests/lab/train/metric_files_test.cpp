@@ -22,7 +22,7 @@ TEST(TensorBoard, EventsAreThoseOfItsOwnWriter) {
   const int64_t late = int64_t{1} << 40;
   bytes += tf_record(tensorboard_event(begin + static_cast<double>(late) / 8, late, {{"lr", 0.0f}}));
   EXPECT_EQ(bytes, read_file(std::string(VITRINE_GOLDEN) + "/tensorboard/events.tfevents"));
-  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);  // RFC 3720, the check value of the catalogue of CRCs
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);  // RFC 3720, the check value of the catalog of CRCs
 }
 
 TEST(MetricFiles, NumbersOfALineHaveTheirPathsAsTags) {

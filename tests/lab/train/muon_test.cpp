@@ -1,4 +1,4 @@
-// Muon against torch.optim.Muon (tests/golden/optimisers/make_muon.py), and what it must share with the other optimisers.
+// Muon against torch.optim.Muon (tests/golden/optimizers/make_muon.py), and what it must share with the other optimizers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,18 +12,18 @@
 namespace vitrine {
 namespace {
 
-std::string muon_folder() { return std::string(VITRINE_GOLDEN) + "/optimisers/"; }
+std::string muon_folder() { return std::string(VITRINE_GOLDEN) + "/optimizers/"; }
 
 LearnerOptions muon_options(const std::string& name, const Json& told) {
   LearnerOptions options;
-  OptimiserOptions& o = options.optimiser;
-  o = {.kind = OptimiserOptions::Kind::muon, .momentum = 0.95, .adamw_lr = told.at("adamw_lr").get<double>() / 1e-2};
+  OptimizerOptions& o = options.optimizer;
+  o = {.kind = OptimizerOptions::Kind::muon, .momentum = 0.95, .adamw_lr = told.at("adamw_lr").get<double>() / 1e-2};
   if (name == "gpt2_a") {
     o.nesterov = false;
     o.iterations = 3;
   }
   if (name == "qwen3") {
-    o.scale = OptimiserOptions::Scale::original;
+    o.scale = OptimizerOptions::Scale::original;
     o.momentum = 0.8;
   }
   options.threads = 2;
@@ -85,7 +85,7 @@ TEST_P(MuonGolden, TenStepsOnSeveralRanks) {
       }
       if (comm.rank() == 0) expect_weights(learner, name);
       size_t own = 0;
-      for (const Parameter& p : learner.parameters().list()) own += learner.optimiser().state_of(1, p).empty() ? 1 : 0;
+      for (const Parameter& p : learner.parameters().list()) own += learner.optimizer().state_of(1, p).empty() ? 1 : 0;
       EXPECT_GT(own, 4u);
     });
   }
@@ -100,7 +100,7 @@ TEST(Muon, GivesTheSameBitsOnAnyNumberOfThreads) {
   std::vector<float> first;
   for (const int threads : {1, 2, 5}) {
     LearnerOptions options;
-    options.optimiser = {.kind = OptimiserOptions::Kind::muon, .momentum = 0.95};
+    options.optimizer = {.kind = OptimizerOptions::Kind::muon, .momentum = 0.95};
     options.threads = threads;
     Learner learner(open_model(gold.model()), options);
     for (int i = 0; i < 3; ++i) learner.step(std::span(&batch, 1), 1e-2);
@@ -115,7 +115,7 @@ TEST(Muon, ReportsWhatAStepChanged) {
   const Golden gold = Golden::open("llama");
   const Batch batch = golden_batch(gold.prompt("train"));
   LearnerOptions options;
-  options.optimiser = {.kind = OptimiserOptions::Kind::muon, .momentum = 0.95, .weight_decay = 0.1};
+  options.optimizer = {.kind = OptimizerOptions::Kind::muon, .momentum = 0.95, .weight_decay = 0.1};
   Learner learner(open_model(gold.model()), options);
   const Parameters& parameters = learner.parameters();
   const std::vector<float> before(parameters.weights(), parameters.weights() + parameters.size());
@@ -167,7 +167,7 @@ TEST(Orthogonal, IsTheNewtonSchulzIteration) {
         for (size_t i = 0; i < n * n; ++i) p[i] = -4.7750 * r[i] + 2.0315 * s[i] + (i % (n + 1) == 0 ? 3.4445 : 0);
         x = product(p, x, n, n, longer);
       }
-      Orthogonaliser(rows, columns).add(u.data(), rows, columns, 5, -2, got.data());
+      Orthogonalizer(rows, columns).add(u.data(), rows, columns, 5, -2, got.data());
       for (size_t i = 0; i < rows; ++i)
         for (size_t j = 0; j < columns; ++j) {
           const double want = 0.5 - 2 * (rows <= columns ? x[i * longer + j] : x[j * longer + i]);
@@ -176,7 +176,7 @@ TEST(Orthogonal, IsTheNewtonSchulzIteration) {
     }
   }
   std::vector<float> zeros(12), out(12, 1.0f);
-  Orthogonaliser(3, 4).add(zeros.data(), 3, 4, 5, 1, out.data());
+  Orthogonalizer(3, 4).add(zeros.data(), 3, 4, 5, 1, out.data());
   EXPECT_EQ(out, std::vector<float>(12, 1.0f));
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 LearnerOptions descent() {
   LearnerOptions options;
-  options.optimiser = {.kind = OptimiserOptions::Kind::sgd, .weight_decay = 0};
+  options.optimizer = {.kind = OptimizerOptions::Kind::sgd, .weight_decay = 0};
   options.threads = 2;
   options.dropout = false;
   return options;
@@ -55,7 +55,7 @@ TEST(OneStep, MatchesTorch) {
 
 TEST(OneStep, RefusesWhatIsNoDescent) {
   LearnerOptions options = descent();
-  options.optimiser.momentum = 0.9;
+  options.optimizer.momentum = 0.9;
   Learner learner(open_model(Golden::open("llama").model()), options);
   const std::vector<int32_t> ids = {3, 5};
   EXPECT_CONTAINS(message_of<UsageError>([&] { take_one_step(learner, ids, ids, 0.1, 5); }), "sgd without momentum");

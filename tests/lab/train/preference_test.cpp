@@ -94,7 +94,7 @@ TEST(DpoGolden, TenSteps) {
   Batch batch = source.next();
   ASSERT_EQ(batch.pairs, (std::vector<uint64_t>{0, 1, 2, 3}));
   LearnerOptions options;
-  options.optimiser = {.weight_decay = 0};
+  options.optimizer = {.weight_decay = 0};
   options.threads = 2;
   Learner learner(open_model(llama()), options);
   learner.set_preference({.beta = gold.at("beta").get<double>()});
@@ -164,7 +164,7 @@ class DpoRun : public testing::Test {
   TrainConfig config(const std::string& out, const std::string& extra = "dpo: {beta: 0.2}\n") {
     return parse_train_config("model: " + llama() + "\ndata: {train: " + scratch / "pairs/train" +
                                   ", validation: " + scratch / "held/train" +
-                                  "}\nsequence_length: 48\nbatch: 2\nsteps: 8\noptimiser: {lr: 1e-3}\neval_every: 4\n" +
+                                  "}\nsequence_length: 48\nbatch: 2\nsteps: 8\noptimizer: {lr: 1e-3}\neval_every: 4\n" +
                                   "schedule: {decay: constant}\ncheckpoint: {every: 2}\nout: " + scratch / out + "\n" + extra,
                               "c.yaml");
   }

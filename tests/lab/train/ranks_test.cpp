@@ -16,8 +16,8 @@ namespace {
 
 LearnerOptions adamw(Comm* comm = nullptr) {
   LearnerOptions options;
-  options.optimiser.weight_decay = 0.1;
-  options.optimiser.eps = 1e-5;  // above gradients of rounding alone (1e-9 beside 1e-3), which AdamW would divide by themselves
+  options.optimizer.weight_decay = 0.1;
+  options.optimizer.eps = 1e-5;  // above gradients of rounding alone (1e-9 beside 1e-3), which AdamW would divide by themselves
   options.threads = 1;
   options.clip = 0.5;
   options.comm = comm;
@@ -67,7 +67,7 @@ struct Seen {
 
 Seen some_steps(Comm& comm, uint64_t steps, bool bf16_moments) {
   LearnerOptions options = adamw(&comm);
-  options.optimiser.bf16_moments = bf16_moments;
+  options.optimizer.bf16_moments = bf16_moments;
   Learner learner(open_model(Golden::open("gemma2").model()), options);
   Seen seen;
   for (uint64_t step = 0; step < steps; ++step) {
@@ -186,9 +186,9 @@ TEST(Ranks, EachKeepsItsShareOfTheState) {
     for (const size_t count : counts)
       EXPECT_LE(static_cast<double>(count), static_cast<double>(size) / ranks + 16.0 * static_cast<double>(list.size())) << ranks;
   }
-  const OptimiserOptions options;
-  EXPECT_EQ(Optimiser::bytes(options, 1000, 1), 16000);
-  EXPECT_EQ(Optimiser::bytes(options, 1000, 4), 10000);
+  const OptimizerOptions options;
+  EXPECT_EQ(Optimizer::bytes(options, 1000, 1), 16000);
+  EXPECT_EQ(Optimizer::bytes(options, 1000, 4), 10000);
 }
 
 TEST(Ranks, TheOneWithNanNamesThePlace) {

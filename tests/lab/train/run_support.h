@@ -55,14 +55,14 @@ inline std::string small_config(const Scratch& scratch, const std::string& out, 
          scratch / "data" + ", validation: " + scratch / "valid" +
          "}\n"
          "sequence_length: 16\nbatch: 3\naccumulate: 2\nsteps: 12\nseed: 5\n"
-         "optimiser: {name: adamw, lr: 1e-2}\nschedule: {warmup: 3, minimum: 1e-3}\n"
+         "optimizer: {name: adamw, lr: 1e-2}\nschedule: {warmup: 3, minimum: 1e-3}\n"
          "eval_every: 4\ncheckpoint: {every: 3, keep: 2}\n"
          "out: " +
          out + "\n" + extra;
 }
 
 inline std::string weights_bytes(const std::string& checkpoint) {
-  return read_file(checkpoint + "/model.safetensors") + read_file(checkpoint + "/training/optimiser.safetensors");
+  return read_file(checkpoint + "/model.safetensors") + read_file(checkpoint + "/training/optimizer.safetensors");
 }
 
 /// The lines of metrics.jsonl without what two runs do not share: rates, and when checkpoints were saved.

@@ -179,8 +179,8 @@ TEST_F(TrainRun, NullInTheModelsConfigurationIsWhatItIsInAFile) {
 TEST_F(TrainRun, AContinuationMayGainAndLoseMomentum) {
   const auto with = [&](const std::string& momentum) {
     std::string text = small_config(scratch, scratch / "run");
-    text.replace(text.find("optimiser: {name: adamw, lr: 1e-2}"), 34,
-                 "optimiser: {name: sgd, lr: 1e-2, momentum: " + momentum + "}");
+    text.replace(text.find("optimizer: {name: adamw, lr: 1e-2}"), 34,
+                 "optimizer: {name: sgd, lr: 1e-2, momentum: " + momentum + "}");
     return parse_train_config(text, "config.yaml");
   };
   train(with("0"), false, until(3));
@@ -346,7 +346,7 @@ TEST_F(TrainRun, AValidationThatIsDueFollowsTheConfiguration) {
 TEST_F(TrainRun, ResumesToTheSameBitsWithMomentsInBf16) {
   const auto with = [&](const std::string& out, const std::string& moments) {
     std::string text = small_config(scratch, scratch / out);
-    text.replace(text.find("optimiser: {name: adamw, lr: 1e-2}"), 34, "optimiser: {lr: 1e-2, moments: " + moments + "}");
+    text.replace(text.find("optimizer: {name: adamw, lr: 1e-2}"), 34, "optimizer: {lr: 1e-2, moments: " + moments + "}");
     return parse_train_config(text, "config.yaml");
   };
   train(with("whole", "bf16"), false);
@@ -361,9 +361,9 @@ TEST_F(TrainRun, ResumesToTheSameBitsWithMomentsInBf16) {
 }
 
 TEST_F(TrainRun, ResumesToTheSameBitsWithMuon) {
-  const auto with = [&](const std::string& out, const std::string& optimiser) {
+  const auto with = [&](const std::string& out, const std::string& optimizer) {
     std::string text = small_config(scratch, scratch / out);
-    text.replace(text.find("optimiser: {name: adamw, lr: 1e-2}"), 34, "optimiser: {name: " + optimiser + ", lr: 1e-2}");
+    text.replace(text.find("optimizer: {name: adamw, lr: 1e-2}"), 34, "optimizer: {name: " + optimizer + ", lr: 1e-2}");
     return parse_train_config(text, "config.yaml");
   };
   train(with("whole", "muon"), false);
@@ -372,7 +372,7 @@ TEST_F(TrainRun, ResumesToTheSameBitsWithMuon) {
   EXPECT_EQ(weights_bytes(scratch / "cut/step-12"), weights_bytes(scratch / "whole/step-12"));
   EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
   // One moment of what Muon learns, two of the rest.
-  const Checkpoint state = open_safetensors(scratch / "whole/step-12/training/optimiser.safetensors");
+  const Checkpoint state = open_safetensors(scratch / "whole/step-12/training/optimizer.safetensors");
   EXPECT_NE(state.find("momentum/transformer.h.0.attn.c_attn.weight"), nullptr);
   EXPECT_EQ(state.find("second_moment/transformer.h.0.attn.c_attn.weight"), nullptr);
   EXPECT_NE(state.find("second_moment/transformer.wte.weight"), nullptr);
@@ -382,7 +382,7 @@ TEST_F(TrainRun, ResumesToTheSameBitsWithMuon) {
 TEST_F(TrainRun, ResumesWithSgdAcrossEpochsAndWithoutDocuments) {
   const auto text = [&](const std::string& out) {
     std::string t = small_config(scratch, scratch / out);
-    t.replace(t.find("optimiser: {name: adamw, lr: 1e-2}"), 34, "optimiser: {name: sgd, lr: 1e-2, momentum: 0.9}");
+    t.replace(t.find("optimizer: {name: adamw, lr: 1e-2}"), 34, "optimizer: {name: sgd, lr: 1e-2, momentum: 0.9}");
     t.replace(t.find("steps: 12"), 9, "epochs: 2");
     t.replace(t.find("data: {"), 7, "data: {documents: false, ");
     return parse_train_config(t, "config.yaml");
@@ -409,6 +409,29 @@ TEST_F(TrainRun, IgnoresAndClearsWhatAKilledRunLeft) {
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
 }
 
+// Before 0.2 "optimizer" was spelled "optimiser", in configurations and checkpoints.
+TEST_F(TrainRun, ResumesACheckpointOfTheSpellingBefore) {
+  const auto before = [](std::string text) {
+    for (size_t at = 0; (at = text.find("optimizer", at)) != std::string::npos;) text.replace(at, 9, "optimiser");
+    return text;
+  };
+  train(config("whole"), false);
+  train(config("cut"), false, until(6));
+  for (const int64_t step : RunFolder(scratch / "cut").steps()) {
+    const std::string folder = scratch / ("cut/step-" + std::to_string(step) + "/training/");
+    std::filesystem::rename(folder + "optimizer.safetensors", folder + "optimiser.safetensors");
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".json") std::ofstream(entry.path().string() + ".new") << before(read_file(entry.path()));
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".new") std::filesystem::rename(entry.path(), folder + entry.path().stem().string());
+  }
+  const std::string text = before(small_config(scratch, scratch / "cut"));
+  EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true).step, 12);
+  EXPECT_EQ(weights_bytes(scratch / "cut/step-12"), weights_bytes(scratch / "whole/step-12"));
+  EXPECT_CONTAINS(message_of<FileError>([&] { parse_train_config(text + "optimizer: {name: sgd, lr: 1}\n", "config.yaml"); }),
+                  "called \"optimizer\" now");
+}
+
 TEST_F(TrainRun, AFolderOfAnotherNameIsNoCheckpoint) {
   train(config("run"), false, until(6));
   std::filesystem::copy(scratch / "run/step-6", scratch / "run/step-007", std::filesystem::copy_options::recursive);
@@ -423,7 +446,7 @@ TEST_F(TrainRun, ADamagedCheckpointIsRefused) {
   const int64_t earlier = *(RunFolder(scratch / "run").steps().rbegin() + 1);
   const std::string advice = "/run/step-6 away: then --resume goes on from step " + std::to_string(earlier);
   const auto refusal = [&] { return message_of<InputError>([&] { train(config("run", "ema: 0.9\n"), true); }); };
-  for (const std::string name : {"model.safetensors", "config.json", "training/optimiser.safetensors", "ema/model.safetensors"}) {
+  for (const std::string name : {"model.safetensors", "config.json", "training/optimizer.safetensors", "ema/model.safetensors"}) {
     const std::string file = "run/step-6/" + name, content = read_file(scratch / file);
     std::string flipped = content;
     flipped[flipped.size() - 3] ^= 1;
@@ -771,7 +794,7 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   EXPECT_CONTAINS(message, " MiB of memory, and the machine has ");
   EXPECT_CONTAINS(message, "Lower batch or sequence_length, or set recompute: true");
   message = refused("n_embd: 16", "n_embd: 400000");
-  EXPECT_CONTAINS(message, "weights, gradients and the optimiser's state take about ");
+  EXPECT_CONTAINS(message, "weights, gradients and the optimizer's state take about ");
   EXPECT_CONTAINS(refused("sequence_length: 16", "sequence_length: 33"),
                   "sequence_length is 33; the context of the model holds 32");
   EXPECT_CONTAINS(refused("vocab_size: 61", "vocab_size: 60"), "has token ids below 61, and the model's vocabulary has 60");
@@ -804,7 +827,7 @@ TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   const auto beside_gguf = [&](const std::string& dropout) {
     const std::string text = "model: " + std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf\nlora: {rank: 2, targets: [q_proj]}\n" +
                              "data: {train: none}\nsequence_length: 8\nbatch: 1\nsteps: 1\nout: " + scratch / "run" +
-                             "\noptimiser: {name: sgd, lr: 1}\ndropout: " + dropout + "\n";
+                             "\noptimizer: {name: sgd, lr: 1}\ndropout: " + dropout + "\n";
     return message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), false); });
   };
   EXPECT_CONTAINS(beside_gguf("0.1"), "is a GGUF file, whose models have none beside an adapter");

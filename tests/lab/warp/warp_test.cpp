@@ -41,7 +41,7 @@ class Warp : public testing::Test {
            "\nrounds: 2\nthreads: 2\n"
            "train:\n"
            "  sequence_length: 16\n  batch: 2\n  steps: 4\n  threads: 2\n"
-           "  optimiser: {lr: 1e-2}\n  ema: 0.8\n  kl_to: ema\n  kl_weight: 0.1\n"
+           "  optimizer: {lr: 1e-2}\n  ema: 0.8\n  kl_to: ema\n  kl_weight: 0.1\n"
            "children:\n"
            "  - data: {train: " +
            scratch_ / "first" +

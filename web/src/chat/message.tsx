@@ -1,7 +1,7 @@
 // One message: its text by tokens, its siblings, and what can be done with it.
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { css, inkOn } from "../colour";
+import { css, inkOn } from "../color";
 import { percent, piece } from "../format";
 import { useTheme } from "../hooks";
 import { hideTip, showTip } from "../tip";

@@ -24,10 +24,10 @@ export interface Field {
 }
 
 export const fields: readonly Field[] = [
-  { key: "temperature", label: "Temperature", api: "temperature", flag: "--temperature", min: 0, max: 2, step: 0.05, note: "0 always takes the likeliest token" },
-  { key: "topP", label: "Top-p", api: "top_p", flag: "--top-p", min: 0, max: 1, step: 0.01, note: "the likeliest tokens that make up this share" },
-  { key: "topK", label: "Top-k", api: "top_k", flag: "--top-k", min: 0, max: 1000, step: 1, note: "only this many of the likeliest; 0 is off" },
-  { key: "minP", label: "Min-p", api: "min_p", flag: "--min-p", min: 0, max: 1, step: 0.01, note: "at least this share of the likeliest token's probability" },
+  { key: "temperature", label: "Temperature", api: "temperature", flag: "--temperature", min: 0, max: 2, step: 0.05, note: "0 always takes the most likely token" },
+  { key: "topP", label: "Top-p", api: "top_p", flag: "--top-p", min: 0, max: 1, step: 0.01, note: "the most likely tokens that make up this share" },
+  { key: "topK", label: "Top-k", api: "top_k", flag: "--top-k", min: 0, max: 1000, step: 1, note: "only this many of the most likely; 0 is off" },
+  { key: "minP", label: "Min-p", api: "min_p", flag: "--min-p", min: 0, max: 1, step: 0.01, note: "at least this share of the most likely token's probability" },
   { key: "repetition", label: "Repetition penalty", api: "repetition_penalty", flag: "--repetition-penalty", min: 0.5, max: 2, step: 0.01, note: "above 1 for fewer repetitions" },
   { key: "seed", label: "Seed", api: "seed", flag: "--seed", min: 0, max: 2 ** 31 - 1, step: 1, note: "the same seed gives the same answer; empty: a new one each time" },
   { key: "maxTokens", label: "Tokens at most", api: "max_tokens", flag: "--max-tokens", min: 1, max: 1e6, step: 1, note: "of one answer" },

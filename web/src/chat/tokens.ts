@@ -1,4 +1,4 @@
-// The tokens of an answer: each with the likeliest tokens at its place, and the part of the text that it wrote.
+// The tokens of an answer: each with the most likely tokens at its place, and the part of the text that it wrote.
 
 export interface Alternative {
   /** As the server spells it. */

@@ -22,7 +22,7 @@ function told(error: unknown): void {
   set({ trouble: error instanceof Error ? error.message : String(error) });
 }
 
-/** The likeliest next tokens of the state, of the model as it is and of the changed one. */
+/** The most likely next tokens of the state, of the model as it is and of the changed one. */
 async function predict(): Promise<void> {
   const { engine, prompt, sampling } = state();
   if (engine === null) return;

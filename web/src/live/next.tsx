@@ -26,8 +26,8 @@ export function NextTokens() {
         <p class="remark">{summary(shown, sampling.temperature)}</p>
       </div>
       <div>
-        <Slider label="Temperature" min={0} max={2} step={0.05} value={sampling.temperature} onChange={(temperature) => setSampling({ temperature })} says={sampling.temperature === 0 ? "0, always the likeliest" : sampling.temperature.toFixed(2)} />
-        <Slider label="Top-k" min={0} max={40} value={sampling.topK} onChange={(topK) => setSampling({ topK })} says={sampling.topK === 0 ? "off" : `the ${sampling.topK} likeliest`} />
+        <Slider label="Temperature" min={0} max={2} step={0.05} value={sampling.temperature} onChange={(temperature) => setSampling({ temperature })} says={sampling.temperature === 0 ? "0, always the most likely" : sampling.temperature.toFixed(2)} />
+        <Slider label="Top-k" min={0} max={40} value={sampling.topK} onChange={(topK) => setSampling({ topK })} says={sampling.topK === 0 ? "off" : `the ${sampling.topK} most likely`} />
         <Slider label="Top-p" min={0.05} max={1} step={0.05} value={sampling.topP} onChange={(topP) => setSampling({ topP: Math.round(100 * topP) / 100 })} says={sampling.topP === 1 ? "off" : sampling.topP.toFixed(2)} />
         <div class="live-row">
           <label>Tokens <input type="number" min={1} max={200} value={tokens} onInput={(event) => setTokens(Math.min(200, Math.max(1, Math.round(Number(event.currentTarget.value)) || 1)))} /></label>
@@ -44,7 +44,7 @@ export function NextTokens() {
 
 function summary(next: Next, temperature: number): string {
   const all = next.left;
-  return temperature === 0 ? "At temperature 0 the likeliest token is taken." : `One token is drawn from ${all === 1 ? "this one" : `${count(all)} that are left`}. A click on a token appends it.`;
+  return temperature === 0 ? "At temperature 0 the most likely token is taken." : `One token is drawn from ${all === 1 ? "this one" : `${count(all)} that are left`}. A click on a token appends it.`;
 }
 
 /** Grey: the model's probability; blue: what is left of it for the draw; a mark: before the change. */
@@ -56,7 +56,7 @@ export function Distribution({ of, before = null, most = rows }: { of: Next; bef
     if (!list.some((other) => other.token === one.token)) list.splice(most - 1, 0, of.next.find((other) => other.token === one.token) ?? { ...one, logprob: NaN, kept: 0 });
   const scale = Math.max(...list.map((one) => Math.max(Number.isNaN(one.logprob) ? 0 : Math.exp(one.logprob), one.kept, was.get(one.token) ?? 0)));
   return (
-    <ol class="live-bars" aria-label="Likeliest next tokens">
+    <ol class="live-bars" aria-label="Most likely next tokens">
       {list.slice(0, most + 1).map((one) => <Row key={one.token} one={one} scale={scale} was={before === null ? undefined : was.get(one.token)} />)}
     </ol>
   );

@@ -2,7 +2,7 @@
 
 import type { TargetedKeyboardEvent } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { css, inkOn } from "../colour";
+import { css, inkOn } from "../color";
 import { Fold, Slider } from "../controls";
 import { visible, vitrine } from "../document";
 import { number, percent } from "../format";

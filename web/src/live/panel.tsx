@@ -56,7 +56,7 @@ export function Panel() {
           <span>{byIds() ? "Token ids" : "Prompt"}</span>
           <textarea rows={1} spellcheck={false} autocomplete="off" value={now.prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
         </label>
-        <ol class="dock-next" aria-label="Likeliest next tokens; a click appends one">
+        <ol class="dock-next" aria-label="Most likely next tokens; a click appends one">
           {(shown?.next ?? []).slice(0, 5).map((one) => <li key={one.token}><TokenButton of={one} /><b>{percent(Math.exp(one.logprob))}</b></li>)}
         </ol>
         {changes > 0 && <button type="button" class="dock-changes" onClick={allOn}>Undo {plural(changes, "change")}</button>}

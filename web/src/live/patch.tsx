@@ -28,8 +28,8 @@ interface Report {
   corrupt: { pieces: string[] | null };
   before: { top: Top[] }[];
   after: { top: Top[] }[];
-  metric: { clean: number; corrupt: number; after: number; after_normalised: number | null };
-  grid: { values: (number | null)[][]; normalised: (number | null)[][] | null; columns: { axis: string; labels: string[] }; rows: { labels: string[] } };
+  metric: { clean: number; corrupt: number; after: number; after_normalized: number | null };
+  grid: { values: (number | null)[][]; normalized: (number | null)[][] | null; columns: { axis: string; labels: string[] }; rows: { labels: string[] } };
   yaml: string;
 }
 

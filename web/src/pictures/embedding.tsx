@@ -1,6 +1,6 @@
 // The rows of the embedding table: which are alike, what sums of them are near to, and what positions and scales add.
 
-import type { EmbeddingCosine, EmbeddingNeighbours, EmbeddingRescaling, PositionVectors } from "../data";
+import type { EmbeddingCosine, EmbeddingNeighbors, EmbeddingRescaling, PositionVectors } from "../data";
 import { spelling, tokenAt } from "../document";
 import { exact, number } from "../format";
 import { Bars, Dumbbells } from "../bars";
@@ -46,7 +46,7 @@ export const embeddingCosine: Entry<"embedding-cosine"> = {
   }),
 };
 
-function Neighbours({ picture: p }: { picture: EmbeddingNeighbours }) {
+function Neighbors({ picture: p }: { picture: EmbeddingNeighbors }) {
   return (
     <>
       <p class="equation" aria-hidden="true">
@@ -54,7 +54,7 @@ function Neighbours({ picture: p }: { picture: EmbeddingNeighbours }) {
       </p>
       <Bars
         label="Tokens nearest to the sum."
-        bars={p.neighbours.map((n) => ({
+        bars={p.neighbors.map((n) => ({
           name: spelling(n.id),
           value: n.cosine,
           tone: n.term ? "faint" : "attention",
@@ -67,10 +67,10 @@ function Neighbours({ picture: p }: { picture: EmbeddingNeighbours }) {
   );
 }
 
-export const embeddingNeighbours: Entry<"embedding-neighbours"> = {
+export const embeddingNeighbors: Entry<"embedding-neighbors"> = {
   made: ["model"],
-  draw: Neighbours,
-  table: (p) => ({ columns: ["token", "id", "cosine", "part of the sum"], rows: p.neighbours.map((n) => [spelling(n.id), n.id, n.cosine, n.term ? "yes" : "no"]) }),
+  draw: Neighbors,
+  table: (p) => ({ columns: ["token", "id", "cosine", "part of the sum"], rows: p.neighbors.map((n) => [spelling(n.id), n.id, n.cosine, n.term ? "yes" : "no"]) }),
 };
 
 function Positions({ picture: p }: { picture: PositionVectors }) {

@@ -59,7 +59,7 @@ function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
   return (
     <>
       {layer.probabilities !== null && (
-        <Choice label="Colour" options={[{ value: "weight", name: "weight of the chosen" }, { value: "probability", name: "probability of all" }]} value={what} onChange={(to) => { choose(to); pick(null); }} />
+        <Choice label="Color" options={[{ value: "weight", name: "weight of the chosen" }, { value: "probability", name: "probability of all" }]} value={what} onChange={(to) => { choose(to); pick(null); }} />
       )}
       <Heat
         label={`Layer ${layer.layer}: ${shown} of each expert for each token.`}

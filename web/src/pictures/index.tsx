@@ -8,7 +8,7 @@ import type { Made } from "../made";
 import { attention } from "./attention";
 import { logitAttribution } from "./attribution";
 import { dotProduct } from "./dot";
-import { embeddingCosine, embeddingNeighbours, embeddingRescaling, positionVectors } from "./embedding";
+import { embeddingCosine, embeddingNeighbors, embeddingRescaling, positionVectors } from "./embedding";
 import type { Entry } from "./entry";
 import { expertLoad, experts } from "./experts";
 import { gradientHooks, gradientNorms, inputAttribution } from "./gradients";
@@ -29,7 +29,7 @@ const entries: { [N in PictureName]: Entry<N> } = {
   merges,
   splits,
   "embedding-cosine": embeddingCosine,
-  "embedding-neighbours": embeddingNeighbours,
+  "embedding-neighbors": embeddingNeighbors,
   "position-vectors": positionVectors,
   "embedding-rescaling": embeddingRescaling,
   "update-scale": updateScale,

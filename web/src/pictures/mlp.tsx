@@ -62,8 +62,8 @@ export const activationCurves: Entry<"activation-curves"> = {
 
 const titles = { linear: "linear", relu: "ReLU", reglu: "ReGLU", geglu: "GeGLU" } as const;
 
-// One colour for each set of hidden units above zero, from Okabe and Ito's palette, which survives every colour vision.
-const regionColours = {
+// One color for each set of hidden units above zero, from Okabe and Ito's palette, which survives every color vision.
+const regionColors = {
   light: ["#9aa0a6", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#f0e442", "#c9d3e0"],
   dark: ["#6f757c", "#d99500", "#4a9fd0", "#00916a", "#bd6d9a", "#cf5a00", "#cfc43a", "#8d9db3"],
 } as const;
@@ -88,7 +88,7 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
     const kinds = p.kinds.map((_, k) => all.subarray(k * n * n, (k + 1) * n * n));
     return { kinds, ranges: kinds.map((z) => extent(z) as [number, number]) };
   }, [p, n]);
-  const palette = regionColours[theme()];
+  const palette = regionColors[theme()];
   const size = Math.min(Math.floor((width - 12) / 2), 420);
   const painters = useMemo(() => p.kinds.map((kind) => (a: number, b: number, light: number) =>
     shaded(kind === "linear" ? palette[7] : palette[regionAt(p, a, b)]!, light)), [p, palette]);
@@ -118,7 +118,7 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
     <div ref={box}>
       {width > 0 && (
         <>
-          <div class="planes centred">
+          <div class="planes centered">
             {p.kinds.map((kind, k) => {
               const z = content.kinds[k]!;
               const [low, high] = content.ranges[k]!;
@@ -130,7 +130,7 @@ function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
                     name="y[0]"
                     x={p.x}
                     height={z}
-                    colour={painters[k]!}
+                    color={painters[k]!}
                     size={size}
                     low={low}
                     high={high}
@@ -203,7 +203,7 @@ function splitByGates(p: MlpSurfaces, polygon: readonly Point[]): readonly (read
 }
 
 /** Every set of hidden units that are on together somewhere in the square of inputs, with the exact polygon where they are. */
-export function regionPolygons(p: MlpSurfaces): { region: number; polygon: Point[]; centre: Point }[] {
+export function regionPolygons(p: MlpSurfaces): { region: number; polygon: Point[]; center: Point }[] {
   const [low, high] = [p.x[0]!, p.x.at(-1)!];
   return Array.from({ length: 8 }, (_, region) => region).flatMap((region) => {
     let polygon: Point[] = [[low, low], [high, low], [high, high], [low, high]];
@@ -214,7 +214,7 @@ export function regionPolygons(p: MlpSurfaces): { region: number; polygon: Point
       const cross = u * y - x * v;
       [area, cx, cy] = [area + cross / 2, cx + ((u + x) * cross) / 6, cy + ((v + y) * cross) / 6];
     });
-    return Math.abs(area) < 1e-9 ? [] : [{ region, polygon, centre: [cx / area, cy / area] as const }];
+    return Math.abs(area) < 1e-9 ? [] : [{ region, polygon, center: [cx / area, cy / area] as const }];
   });
 }
 
@@ -224,7 +224,7 @@ function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: reado
   const side = Math.min(width - 24, 320);
   const x = axis({ label: "x[0]", domain: [p.x[0]!, p.x.at(-1)!], ticks: [-2, 0, 2] }, 22, 22 + side);
   const y = axis({ label: "x[1]", domain: [p.x[0]!, p.x.at(-1)!], ticks: [-2, 0, 2] }, 22 + side, 22);
-  const marks = regions.map(({ region, centre }) => ({ x: x(centre[0]), y: y(centre[1]), series: 0, text: `hidden units above zero: ${bits(region)}\n${["x·gate₀", "x·gate₁", "x·gate₂"].map((name, unit) => `${name} ${(region >> unit) & 1 ? ">" : "<"} 0`).join(", ")}` }));
+  const marks = regions.map(({ region, center }) => ({ x: x(center[0]), y: y(center[1]), series: 0, text: `hidden units above zero: ${bits(region)}\n${["x·gate₀", "x·gate₁", "x·gate₂"].map((name, unit) => `${name} ${(region >> unit) & 1 ? ">" : "<"} 0`).join(", ")}` }));
   const find = (px: number, py: number) => {
     const share = (v: number, from: number, to: number) => p.x[0]! + ((v - from) / (to - from)) * (p.x.at(-1)! - p.x[0]!);
     const found = regions.findIndex(({ region }) => region === regionAt(p, share(px, 22, 22 + side), share(py, 22 + side, 22)));
@@ -236,7 +236,7 @@ function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: reado
       {width > 0 && (
         <Drawing label="Regions of the toy's inputs." width={side + 30} height={side + 62} marks={marks} find={find}>
           {regions.map(({ region, polygon }) => <polygon key={region} class="region" fill={palette[region]} points={polygon.map(([a, b]) => `${x(a).toFixed(2)},${y(b).toFixed(2)}`).join(" ")} />)}
-          {regions.map(({ region, centre }) => <text key={region} class="region-name" x={x(centre[0])} y={y(centre[1])} dy="0.34em" text-anchor="middle">{bits(region)}</text>)}
+          {regions.map(({ region, center }) => <text key={region} class="region-name" x={x(center[0])} y={y(center[1])} dy="0.34em" text-anchor="middle">{bits(region)}</text>)}
           <BottomAxis axis={x} y={22 + side} from={22} to={22 + side} />
           <text class="axis-label" x={22} y={12}>x[1] ↑</text>
         </Drawing>

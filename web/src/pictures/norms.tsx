@@ -66,8 +66,8 @@ function Geometry({ picture: p }: { picture: NormGeometry }) {
       model: p.model === "layer_norm",
       stages: [
         { title: "x", from: null, to: p.x },
-        { title: `x − mean, mean ${number(p.mean)}`, from: p.x, to: p.centred },
-        { title: `÷ σ, σ ${number(p.sigma)}`, from: p.centred, to: p.scaled },
+        { title: `x − mean, mean ${number(p.mean)}`, from: p.x, to: p.centered },
+        { title: `÷ σ, σ ${number(p.sigma)}`, from: p.centered, to: p.scaled },
         { title: "× weight + bias", from: p.scaled, to: p.layerNorm },
       ],
     },
@@ -82,7 +82,7 @@ function Geometry({ picture: p }: { picture: NormGeometry }) {
     },
   ];
   rows.sort((a, b) => Number(b.model) - Number(a.model));
-  const all = [...p.x, ...p.centred, ...p.layerNorm, ...p.rmsNorm];
+  const all = [...p.x, ...p.centered, ...p.layerNorm, ...p.rmsNorm];
   const [low, high] = [Math.floor(Math.min(...all)) - 0.5, Math.ceil(Math.max(...all)) + 0.5];
   const perRow = width > 600 ? 4 : 2;
   const size = Math.floor((width - (perRow - 1) * 12) / perRow);
@@ -109,7 +109,7 @@ export const layerNorm: Entry<"layer-norm"> = {
   wide: true,
   table: (p) => ({
     columns: ["", "first", "second"],
-    rows: [["x", ...p.x], ["x − mean", ...p.centred], ["÷ σ", ...p.scaled], ["LayerNorm, with weight and bias", ...p.layerNorm], ["x ÷ rms", ...p.rmsScaled], ["RMSNorm, with weight", ...p.rmsNorm], ["weight", ...p.weight], ["bias", ...p.bias]],
+    rows: [["x", ...p.x], ["x − mean", ...p.centered], ["÷ σ", ...p.scaled], ["LayerNorm, with weight and bias", ...p.layerNorm], ["x ÷ rms", ...p.rmsScaled], ["RMSNorm, with weight", ...p.rmsNorm], ["weight", ...p.weight], ["bias", ...p.bias]],
     note: `mean ${exact(p.mean)}, σ ${exact(p.sigma)}, rms ${exact(p.rms)}`,
   }),
 };

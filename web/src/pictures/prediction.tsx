@@ -29,7 +29,7 @@ function Next({ picture: p }: { picture: NextTokens }) {
   const numbers = useMemo(() => positions.map(String), []);
   return (
     <>
-      <Cells fromEnd label="Likeliest next tokens after every position." rowNames={rowNames} colNames={tokenNames} colNumbers={numbers} cell={cell} />
+      <Cells fromEnd label="Most likely next tokens after every position." rowNames={rowNames} colNames={tokenNames} colNumbers={numbers} cell={cell} />
       <div class="below-grid">
         <ScaleKey scale="sequential" label="probability" low="0" high="1" />
         <span>framed: the token that follows in the prompt</span>
@@ -72,7 +72,7 @@ function Lens({ picture: p }: { picture: LogitLens }) {
   return (
     <>
       <Choice
-        label="Colour"
+        label="Color"
         options={[{ value: "top", name: "of the token shown" }, { value: "final", name: "of the final prediction" }]}
         value={what}
         onChange={choose}
@@ -92,7 +92,7 @@ export const logitLens: Entry<"logit-lens"> = {
   draw: Lens,
   wide: true,
   table: (p) => ({
-    columns: ["position", "after", "depth", "likeliest", "probability", "KL from the final prediction, nats", "probability of the final token", "its rank"],
+    columns: ["position", "after", "depth", "most likely", "probability", "KL from the final prediction, nats", "probability of the final token", "its rank"],
     rows: p.positions.flatMap((position, col) => p.depths.map((depth, d) =>
       [position, tokenAt(position), depth, spelling(p.ids[col]![d]![0]!), p.probs[col]![d]![0]!, p.kl[col]![d]!, p.finalProb[col]![d]!, p.finalRank[col]![d]!])),
   }),

@@ -81,7 +81,7 @@ interface ByLayerProps {
   label: string;
   axis: string;
   rows: readonly Row[];
-  /** Values of both signs: colours go both ways from 0. */
+  /** Values of both signs: colors go both ways from 0. */
   diverging?: boolean;
   write?: (value: number) => string;
   /** The end of the scale (of both ends, when diverging); the largest value where it is left out. */
@@ -91,7 +91,7 @@ interface ByLayerProps {
 const tones = ["attention", "mlp", "third", "plain"];
 const lines = tones.length;
 
-/** Lines for a few rows, a grid of colours for more; of whole layers or of one part of each. */
+/** Lines for a few rows, a grid of colors for more; of whole layers or of one part of each. */
 export function ByLayer({ label, axis, rows, diverging = false, write = exact, to }: ByLayerProps) {
   const [part, choose] = useState<Part>("all");
   const parts = useMemo(() => kinds.filter((kind) => layers.some((layer) => rows.some((row) => known(row.value(tensorsOf(layer, kind.value)))))), [rows]);

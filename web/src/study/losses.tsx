@@ -1,4 +1,4 @@
-// A text coloured by its loss, of one model or of two side by side; what was likely in the place of each word.
+// A text colored by its loss, of one model or of two side by side; what was likely in the place of each word.
 
 import type { TargetedKeyboardEvent } from "preact";
 import { memo } from "preact/compat";
@@ -10,7 +10,7 @@ import { hideTip, showTip } from "../tip";
 import type { LossesData } from "./data";
 import { Distribution, Picked, runNames, speller } from "./shared";
 
-/** Nats that take the full colour. */
+/** Nats that take the full color. */
 const fullLoss = 8;
 const fullDifference = 3;
 const levels = 12;
@@ -33,7 +33,7 @@ interface TextProps {
   picked: number | null;
 }
 
-/** The words; made again only when their colours change. */
+/** The words; made again only when their colors change. */
 const Words = memo(function Words({ words, level: all, picked }: TextProps) {
   return (
     <>
@@ -50,7 +50,7 @@ function Text({ p, shown, text, picked, pick, describe }: { p: LossesData; shown
   const at = useRef(0);
   const own = p.runs[Math.max(0, shown)]!.texts[text]!;
   const other = p.runs[1]?.texts[text];
-  const colours = useMemo(() => own.nll.map((nll, i) => (shown !== difference ? level(nll, fullLoss) : nll === null || !other || other.nll[i] === null ? null : level(other.nll[i]! - nll, fullDifference))), [p, shown, text]);
+  const colors = useMemo(() => own.nll.map((nll, i) => (shown !== difference ? level(nll, fullLoss) : nll === null || !other || other.nll[i] === null ? null : level(other.nll[i]! - nll, fullDifference))), [p, shown, text]);
   const under = (event: Event): number | null => {
     const found = (event.target as Element).closest<HTMLElement>("[data-at]")?.dataset["at"];
     return found === undefined ? null : Number(found);
@@ -85,7 +85,7 @@ function Text({ p, shown, text, picked, pick, describe }: { p: LossesData; shown
       ref={area}
       class="loss-text"
       role="application"
-      aria-roledescription="coloured text"
+      aria-roledescription="colored text"
       aria-label={`Text of ${plural(own.words.length, "word")} and marks. Arrow keys move from one to the next; Enter: what was likely there.`}
       tabIndex={0}
       onPointerMove={(event) => {
@@ -102,7 +102,7 @@ function Text({ p, shown, text, picked, pick, describe }: { p: LossesData; shown
       onBlur={hide}
       onKeyDown={keys}
     >
-      <Words words={own.words} level={colours} picked={picked} />
+      <Words words={own.words} level={colors} picked={picked} />
       {own.leftOut > 0 && <em> … {plural(own.leftOut, "word")} more</em>}
     </div>
   );
@@ -144,7 +144,7 @@ function LossPicture({ p }: { p: LossesData }) {
   const same = p.paired && p.runs.length > 1;
   return (
     <>
-      {p.runs.length > 1 && <Choice label="Colours show" options={[...(same ? [{ value: difference, name: "the difference" }] : []), ...names.map((name, i) => ({ value: i, name }))]} value={shown} onChange={(to) => {
+      {p.runs.length > 1 && <Choice label="Colors show" options={[...(same ? [{ value: difference, name: "the difference" }] : []), ...names.map((name, i) => ({ value: i, name }))]} value={shown} onChange={(to) => {
         show(to);
         if (!p.paired) pick(null);
       }} />}
@@ -196,9 +196,9 @@ export function Losses({ p }: { p: LossesData }) {
         wide={false}
         alone={false}
         made={["run"]}
-        title={p.runs.length > 1 ? "The text as both models read it" : "The text, coloured by its loss"}
+        title={p.runs.length > 1 ? "The text as both models read it" : "The text, colored by its loss"}
         alt={`Loss of ${plural(p.runs[0]!.texts.reduce((n, text) => n + text.words.length, 0), "word")} and marks${facts.length > 0 ? `. ${facts.join(" ")}` : "."}`}
-        caption="Point at a word to see what was expected in its place, press it to see the likeliest as bars. Grey words have no loss: nothing stands in front of them, or they were not scored."
+        caption="Point at a word to see what was expected in its place, press it to see the most likely as bars. Grey words have no loss: nothing stands in front of them, or they were not scored."
         table={() => ({ columns: ["word", ...(p.paired && p.runs.length > 1 ? names.map((name) => `-ln p, ${name}`) : ["-ln p"])], rows: rows(p) })}
       >
         <LossPicture p={p} />

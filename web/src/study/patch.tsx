@@ -14,7 +14,7 @@ export function Patch({ p }: { p: PatchData }) {
   const columns = p.columns.length;
   const shares = p.cells.some((cell) => known(cell?.share));
   const run = p.runsCorrupt ? p.corrupt : p.clean;
-  /** What the colour shows: the share of the way to the clean run, or the change of the metric. */
+  /** What the color shows: the share of the way to the clean run, or the change of the metric. */
   const effect = useMemo(() => p.cells.map((cell) => (cell === null ? null : shares ? cell.share : known(cell.value) && known(p.metricBefore) ? cell.value - p.metricBefore : null)), [p]);
   const most = Math.max(shares ? 1 : 1e-9, ...effect.filter(known).map(Math.abs));
   const strongest = effect.reduce((best: number, value, i) => (known(value) && Math.abs(value) > Math.abs(effect[best] ?? 0) ? i : best), 0);

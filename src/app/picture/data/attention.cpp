@@ -142,7 +142,7 @@ PictureJson data_of_attention(Studio& studio) {
   PictureJson p = present(
       fmt::format("Attention weights of every head in every layer: for each target token (down) how much of each source token "
                   "(across) it takes in; each row sums to {}, and nothing lies right of the diagonal, since no token sees later "
-                  "ones. The stronger the colour, the more weight.{}",
+                  "ones. The stronger the color, the more weight.{}",
                   studio.facts.sinks ? "less than 1, because the head's sink takes the rest" : "1",
                   studio.facts.conv_layers.empty()
                       ? ""

@@ -87,7 +87,7 @@ Chosen choose_words(Studio& studio) {
     return chosen;
   }
   if (studio.spelled()) {
-    add("colours", {"red", "green", "blue", "golden"});
+    add("colors", {"red", "green", "blue", "golden"});
     add("places", {"London", "Paris", "Tokyo", "castle", "forest"});
     add("adjectives", {"pleasant", "vibrant", "little", "great"});
     add("people", {"king", "queen", "man", "woman"});
@@ -159,7 +159,7 @@ PictureJson data_of_embedding_cosine(Studio& studio) {
   return p;
 }
 
-PictureJson data_of_embedding_neighbours(Studio& studio) {
+PictureJson data_of_embedding_neighbors(Studio& studio) {
   std::vector<Term> terms;
   if (!studio.options.sum.empty()) {
     terms = parse_sum(studio, studio.options.sum);
@@ -205,12 +205,12 @@ PictureJson data_of_embedding_neighbours(Studio& studio) {
     expression += (expression.empty() ? (term.sign < 0 ? "−" : "") : term.sign > 0 ? " + " : " − ") + studio.piece(term.id);
     written.push_back({{"sign", term.sign}, {"id", studio.mention(term.id)}});
   }
-  PictureJson neighbours = PictureJson::array();
+  PictureJson neighbors = PictureJson::array();
   std::string nearest;
   for (size_t i = 0; i < shown; ++i) {
     const bool term = std::any_of(terms.begin(), terms.end(), [&](const Term& t) { return t.id == order[i]; });
     if (!term && nearest.empty()) nearest = studio.piece(order[i]);
-    neighbours.push_back(
+    neighbors.push_back(
         {{"id", studio.mention(order[i])}, {"cosine", number(likeness[static_cast<size_t>(order[i])])}, {"term", term}});
   }
   PictureJson p =
@@ -218,7 +218,7 @@ PictureJson data_of_embedding_neighbours(Studio& studio) {
                           expression),
               fmt::format("Beside the words of the sum, the nearest is \"{}\".", nearest));
   p["terms"] = std::move(written);
-  p["neighbours"] = std::move(neighbours);
+  p["neighbors"] = std::move(neighbors);
   return p;
 }
 
@@ -232,7 +232,7 @@ PictureJson data_of_position_vectors(Studio& studio) {
   const auto grid = cosines(seen.position_rows, n);
   PictureJson p = present(
       fmt::format(
-          "Cosines between the {} position vectors that are added to the embeddings: neighbours are alike, distant ones less.",
+          "Cosines between the {} position vectors that are added to the embeddings: neighbors are alike, distant ones less.",
           learned ? "learned" : "sinusoidal"),
       n > 1 ? fmt::format("{} positions. The first two have cosine {:.3f}, the first and the last {:.3f}.", n, grid[0][1],
                           grid[0][n - 1])

@@ -47,7 +47,7 @@ PictureJson shares(const std::vector<float>& values, int64_t first, int64_t toke
 }
 
 std::string how_weighed(const ExpertSpec& spec) {
-  return spec.softmax_over_all && !spec.renormalise ? "A weight is the probability of a chosen expert."
+  return spec.softmax_over_all && !spec.renormalize ? "A weight is the probability of a chosen expert."
                                                     : "The weights are the probabilities of the chosen experts, divided by "
                                                       "their sum.";
 }
@@ -83,9 +83,9 @@ PictureJson data_of_experts(Studio& studio) {
   }
   PictureJson p = present(
       fmt::format("In each layer the router gives every token's vector {} scores, one for each expert; their softmax says how "
-                  "probable each expert is. The {} run, and their results are added by weight. {} The stronger the colour, the "
+                  "probable each expert is. The {} run, and their results are added by weight. {} The stronger the color, the "
                   "more weight; an expert that was not chosen has 0 and does not run.{}",
-                  spec.count, spec.per_row == 1 ? "likeliest one is" : fmt::format("{} likeliest", spec.per_row),
+                  spec.count, spec.per_row == 1 ? "most likely one is" : fmt::format("{} most likely", spec.per_row),
                   how_weighed(spec), first > 0 ? fmt::format(" Of the last {} tokens.", shown) : ""),
       fmt::format("{} with {} each; every token goes through {} of them. The heaviest choice is expert {} for token {} at "
                   "position {} in layer {}, with weight {:.3f}.{}",

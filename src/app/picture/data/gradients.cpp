@@ -149,7 +149,7 @@ PictureJson data_of_input_attribution(Studio& studio) {
   const Attribution found = attribute(studio.engine, ids, options);
   const auto most = static_cast<size_t>(std::max_element(found.saliency.begin(), found.saliency.end()) - found.saliency.begin());
   PictureJson p = present(
-      std::string("What the likeliest next token owes to each token of the prompt: the length of the gradient of its "
+      std::string("What the most likely next token owes to each token of the prompt: the length of the gradient of its "
                   "log-probability at the token's embedding (saliency: how much it could change the answer), that gradient times "
                   "the embedding (what would be lost, to first order, without it), and ") +
           (integrated ? fmt::format("integrated gradients ({} points between the vocabulary's mean embedding and the token's), "

@@ -46,11 +46,12 @@ PictureJson data_of_next_tokens(Studio& studio) {
   const Observation& seen = studio.seen;
   const TokenLogprob& best = seen.next.back().front();
   PictureJson p = present(
-      "The ten likeliest next tokens after every position. Read the prompt from left to right to a column, then down the column: "
+      "The ten most likely next tokens after every position. Read the prompt from left to right to a column, then down the "
+      "column: "
       "what "
       "could come next. The token that really follows is marked.",
-      fmt::format("After the whole prompt the likeliest next token is \"{}\" with probability {:.3f}.", studio.piece(best.token),
-                  probability(best)));
+      fmt::format("After the whole prompt the most likely next token is \"{}\" with probability {:.3f}.",
+                  studio.piece(best.token), probability(best)));
   p["k"] = seen.next.back().size();
   p["ids"] = p["probs"] = p["actual"] = PictureJson::array();
   for (const auto& top : seen.next) {
@@ -81,7 +82,7 @@ PictureJson data_of_logit_lens(Studio& studio) {
       "the "
       "stream at that depth. At the last depth it is the prediction itself.",
       settled == 0 ? std::string("After the last token the answer is there from the embedding on.")
-                   : fmt::format("After the last token the answer is the likeliest from layer {} on.", settled - 1));
+                   : fmt::format("After the last token the answer is the most likely from layer {} on.", settled - 1));
   p["positions"] = positions;
   p["depths"] = PictureJson::array({"embedding"});
   for (size_t d = 1; d < lens.points.size(); ++d) p["depths"].push_back(fmt::format("layer {}", d - 1));

@@ -27,7 +27,7 @@ struct PictureOptions {
   std::optional<int64_t> layer = {}, head = {},
                          position = {};  // of pictures of one layer, head, token; none: the picture's own choice
   std::vector<std::string> words = {};   // of embedding-cosine; empty: a usual choice
-  std::string sum = {};                  // of embedding-neighbours, "king - man + woman"; empty: that one
+  std::string sum = {};                  // of embedding-neighbors, "king - man + woman"; empty: that one
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
   bool gradients = true;                 // false: pictures that run the model backward are absent
 };

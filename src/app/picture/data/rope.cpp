@@ -73,7 +73,7 @@ PictureJson data_of_rope_wavelengths(Studio& studio) {
       std::find_if(wavelengths.begin(), wavelengths.end(), [&](double w) { return w > static_cast<double>(context); });
   const bool some = beyond != wavelengths.end();
   PictureJson p = present(
-      "Wavelength of each pair of components: after how many positions it has turned once round. Short ones tell neighbours "
+      "Wavelength of each pair of components: after how many positions it has turned once round. Short ones tell neighbors "
       "apart. Those beyond the context never turn once round; the longest hardly turn, so their part of the score ignores "
       "position.",
       fmt::format("{}, from {:.3g} to {:.6g} positions on a log axis; {} the context of {}.", plural(wavelengths.size(), "pair"),

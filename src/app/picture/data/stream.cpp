@@ -148,7 +148,7 @@ PictureJson data_of_norm_statistics(Studio& studio) {
 
 PictureJson data_of_final_norm(Studio& studio) {
   if (!studio.facts.final_norm)
-    return absent("This model normalises the stream after each sub-layer, so nothing is left for a final norm to do.");
+    return absent("This model normalizes the stream after each sub-layer, so nothing is left for a final norm to do.");
   const Observation::Norm& norm = studio.seen.norms.back();
   const auto [low, high] = std::minmax_element(norm.in_rms.begin(), norm.in_rms.end());
   const auto [after_low, after_high] = std::minmax_element(norm.out_rms.begin(), norm.out_rms.end());

@@ -44,7 +44,7 @@ PictureJson data_of_tokens(Studio&);
 PictureJson data_of_merges(Studio&);
 PictureJson data_of_splits(Studio&);
 PictureJson data_of_embedding_cosine(Studio&);
-PictureJson data_of_embedding_neighbours(Studio&);
+PictureJson data_of_embedding_neighbors(Studio&);
 PictureJson data_of_position_vectors(Studio&);
 PictureJson data_of_embedding_rescaling(Studio&);
 PictureJson data_of_update_scale(Studio&);

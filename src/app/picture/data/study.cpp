@@ -137,7 +137,7 @@ PictureJson patch_section(const InterveneResult& r, const std::vector<TokenLogpr
     }
     PictureJson likely = i < grid.likeliest.size() ? likely_json(grid.likeliest[i]) : PictureJson::array();
     note_ids(likely, ids);
-    const std::optional<double> share = r.normalised(*grid.values[i]);
+    const std::optional<double> share = r.normalized(*grid.values[i]);
     cells.push_back({{"value", number(*grid.values[i])},
                      {"share", share ? number(*share) : PictureJson(nullptr)},
                      {"likely", std::move(likely)},

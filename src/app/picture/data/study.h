@@ -1,6 +1,6 @@
 #pragma once
 // Pages of pictures for research, whose numbers other commands have computed: what heads look at, a grid of patches, a text
-// coloured by its loss, two models layer by layer. The documents are StudyDocument in web/src/study/data.ts.
+// colored by its loss, two models layer by layer. The documents are StudyDocument in web/src/study/data.ts.
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -50,7 +50,7 @@ PictureJson patch_section(const InterveneResult& result, const std::vector<Token
 struct StudiedText {
   std::vector<std::string> words;
   std::vector<double> nll;
-  std::vector<std::vector<TokenLogprob>> likely;  // in the place of each, likeliest first; may be empty
+  std::vector<std::vector<TokenLogprob>> likely;  // in the place of each, most likely first; may be empty
   size_t left_out = 0;                            // pieces behind these
 };
 struct StudiedLosses {

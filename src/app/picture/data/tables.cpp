@@ -126,9 +126,9 @@ Tables of_position_vectors(const PictureView& c) {
   return {cosines(c, "position", names)};
 }
 
-Tables of_embedding_neighbours(const PictureView& c) {
+Tables of_embedding_neighbors(const PictureView& c) {
   PictureTable t{"", {{"rank"}, {"token", kWords}, {"cosine"}, {"", kWords}}, {}, {}, 0};
-  for (const PictureJson& n : c.picture.at("neighbours"))
+  for (const PictureJson& n : c.picture.at("neighbors"))
     t.rows.push_back({std::to_string(t.rows.size() + 1), c.spelling(n.at("id"), kWhole), fixed(n.at("cosine"), 4),
                       n.at("term").get<bool>() ? "in the sum" : ""});
   return {t};
@@ -168,7 +168,7 @@ Tables of_layer_norm(const PictureView& c) {
   const auto add = [&](PictureTable& table, const char* name, const char* key) {
     table.rows.push_back({name, fixed(c.picture.at(key)[0]), fixed(c.picture.at(key)[1])});
   };
-  add(t, "x", "x"), add(t, "− mean", "centred"), add(t, "over σ", "scaled"), add(t, "· weight + bias", "layerNorm");
+  add(t, "x", "x"), add(t, "− mean", "centered"), add(t, "over σ", "scaled"), add(t, "· weight + bias", "layerNorm");
   add(r, "x", "x"), add(r, "over RMS", "rmsScaled"), add(r, "· weight", "rmsNorm");
   return {t, r};
 }
@@ -227,7 +227,7 @@ Tables of_gradient_hooks(const PictureView& c) {
 
 Tables of_input_attribution(const PictureView& c) {
   const PictureJson& integrated = c.picture.at("integrated");
-  PictureTable t{"gradient of the likeliest next token's log-probability at each embedding",
+  PictureTable t{"gradient of the most likely next token's log-probability at each embedding",
                  {{"at"}, {"token", kWords}, {"saliency"}, {"gradient · embedding"}, {"integrated"}},
                  {},
                  {},
@@ -449,7 +449,7 @@ Tables of_next_tokens(const PictureView& c) {
   constexpr size_t kTop = 3;
   const PictureJson &ids = c.picture.at("ids"), &probs = c.picture.at("probs"), &actual = c.picture.at("actual");
   PictureTable t{"", {{"at"}, {"after", kWords}}, {}, {}, 0};
-  for (const char* rank : {"likeliest", "second", "third"}) t.columns.insert(t.columns.end(), {{rank, kWords}, {""}});
+  for (const char* rank : {"most likely", "second", "third"}) t.columns.insert(t.columns.end(), {{rank, kWords}, {""}});
   t.columns.insert(t.columns.end(), {{"came", kWords}, {""}, {"rank"}});
   for (size_t i = 0; i < ids.size(); ++i) {
     std::vector<std::string>& row = t.rows.emplace_back();
@@ -471,7 +471,7 @@ Tables of_logit_lens(const PictureView& c) {
   const size_t last = c.picture.at("positions").size() - 1;
   const PictureJson &ids = c.picture.at("ids")[last], &probs = c.picture.at("probs")[last];
   PictureTable t{"after " + c.token_at(c.picture.at("positions")[last]), {{"depth", kWords}}, {}, {}, 0};
-  for (const char* rank : {"likeliest", "second", "third"}) t.columns.insert(t.columns.end(), {{rank, kWords}, {""}});
+  for (const char* rank : {"most likely", "second", "third"}) t.columns.insert(t.columns.end(), {{rank, kWords}, {""}});
   t.columns.insert(t.columns.end(), {{"the answer"}, {"rank"}, {"KL"}});
   const PictureJson& depths = c.picture.at("depths");
   for (size_t d = 0; d < depths.size(); ++d) {
@@ -498,7 +498,7 @@ Tables of_logit_attribution(const PictureView& c) {
     return std::abs(parts[a]) != std::abs(parts[b]) ? std::abs(parts[a]) > std::abs(parts[b]) : a < b;
   });
   const size_t shown = order.size() <= kParts + 1 ? order.size() : kParts;
-  PictureTable t{"logits of the likeliest tokens as sums; the strongest parts of the first", {{"part", kWords}}, {}, {}, 0};
+  PictureTable t{"logits of the most likely tokens as sums; the strongest parts of the first", {{"part", kWords}}, {}, {}, 0};
   for (const PictureJson& target : targets) t.columns.push_back({c.spelling(target.at("id"))});
   for (size_t i = 0; i < shown; ++i) {
     std::vector<std::string>& row = t.rows.emplace_back(1, components[order[i]].at("label"));
@@ -668,7 +668,7 @@ constexpr std::array kMakers = {Maker{"dot-product", of_dot_product},
                                 Maker{"merges", of_merges},
                                 Maker{"splits", of_splits},
                                 Maker{"embedding-cosine", of_embedding_cosine},
-                                Maker{"embedding-neighbours", of_embedding_neighbours},
+                                Maker{"embedding-neighbors", of_embedding_neighbors},
                                 Maker{"position-vectors", of_position_vectors},
                                 Maker{"embedding-rescaling", of_embedding_rescaling},
                                 Maker{"update-scale", of_update_scale},

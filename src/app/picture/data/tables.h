@@ -10,7 +10,7 @@
 
 namespace vitrine {
 
-/// Numbers of one kind over rows and columns, for cells coloured from middle - reach to middle + reach.
+/// Numbers of one kind over rows and columns, for cells colored from middle - reach to middle + reach.
 struct PictureGrid {
   std::string corner;  // names the rows
   std::vector<std::string> rows, columns;

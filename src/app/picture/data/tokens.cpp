@@ -61,7 +61,7 @@ void merge_all(const Tokenizer& tokenizer, std::vector<Part>& parts, Step&& step
 }
 
 // A token's characters, or the token itself where merging them does not lead to it: bytes, added tokens, whole words that the
-// tokenizer looks up. Merges inside a token do not depend on its neighbours: each was the first among all candidates, so it is
+// tokenizer looks up. Merges inside a token do not depend on its neighbors: each was the first among all candidates, so it is
 // the first among those inside.
 std::vector<Part> parts_of(const Tokenizer& tokenizer, int32_t id, size_t token) {
   const std::string piece = tokenizer.piece(id);
@@ -166,7 +166,7 @@ PictureJson data_of_merges(Studio& studio) {
       std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return characters_of(tokenizer.piece(id)).size() > 1; }))
     return absent("This tokenizer does not build its tokens by merging pairs: it looks for pieces of the vocabulary directly.");
   PictureJson p = present(
-      "Byte-pair encoding starts from single characters or bytes and joins the two neighbours whose pair training found "
+      "Byte-pair encoding starts from single characters or bytes and joins the two neighbors whose pair training found "
       "earliest, "
       "again and again, until no pair is in the list.",
       "");

@@ -85,7 +85,7 @@ PictureJson data_of_layer_norm(Studio& studio) {
   p["model"] = studio.facts.rms ? "rms_norm" : "layer_norm";
   p["x"] = pair(x[0], x[1]);
   p["mean"] = number(mean);
-  p["centred"] = pair(x[0] - mean, x[1] - mean);
+  p["centered"] = pair(x[0] - mean, x[1] - mean);
   p["sigma"] = number(sigma);
   p["scaled"] = pair(scaled[0], scaled[1]);
   p["weight"] = pair(weight[0], weight[1]);

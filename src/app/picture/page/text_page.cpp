@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kLevels = 12;
 
-// One class for each strength of both colours. They are told apart by every common kind of colour blindness, and the text stays
+// One class for each strength of both colors. They are told apart by every common kind of color blindness, and the text stays
 // readable on them in light and dark.
-std::string colours_of_levels() {
+std::string colors_of_levels() {
   std::string style;
   for (int level = 1; level <= kLevels; ++level) {
     const double alpha = 0.8 * level / kLevels;
@@ -30,7 +30,7 @@ std::string class_of(double share) {
   return level == 0 ? "" : fmt::format("{}{}", share > 0 ? 'o' : 'b', level);
 }
 
-std::string piece_markup(const ColouredPiece& piece) {
+std::string piece_markup(const ColoredPiece& piece) {
   std::string text;
   for (const char c : markup_text(piece.text)) text += c == '\n' ? "<i>⏎</i>\n" : std::string(1, c);  // visible, and a line's end
   const std::string name = class_of(piece.share);
@@ -38,19 +38,19 @@ std::string piece_markup(const ColouredPiece& piece) {
                      piece.hint.empty() ? "" : " title=\"" + markup_text(piece.hint) + "\"", text);
 }
 
-std::string passage_markup(const ColouredPage::Passage& passage) {
+std::string passage_markup(const ColoredPage::Passage& passage) {
   std::string html = "<section>";
   if (!passage.heading.empty()) html += "<h2>" + markup_text(passage.heading) + "</h2>\n";
   html += "<div class=\"text\">";
-  for (const ColouredPiece& piece : passage.pieces) html += piece_markup(piece);
+  for (const ColoredPiece& piece : passage.pieces) html += piece_markup(piece);
   return html + "</div></section>\n";
 }
 
-// Behind the last of the passages from `first` on that colour one text.
-size_t end_of_versions(const std::vector<ColouredPage::Passage>& passages, size_t first) {
+// Behind the last of the passages from `first` on that color one text.
+size_t end_of_versions(const std::vector<ColoredPage::Passage>& passages, size_t first) {
   const auto text_of = [&](size_t i) {
     std::string text;
-    for (const ColouredPiece& piece : passages[i].pieces) text += piece.text;
+    for (const ColoredPiece& piece : passages[i].pieces) text += piece.text;
     return text;
   };
   const std::string text = text_of(first);
@@ -59,7 +59,7 @@ size_t end_of_versions(const std::vector<ColouredPage::Passage>& passages, size_
   return end;
 }
 
-std::string legend_markup(const ColouredPage& page) {
+std::string legend_markup(const ColoredPage& page) {
   std::string cells;
   const auto cell = [&](double share, const std::string& words) {
     cells += fmt::format("<span class=\"{}\">&nbsp;{}&nbsp;</span> ", class_of(share), markup_text(words));
@@ -76,7 +76,7 @@ std::string legend_markup(const ColouredPage& page) {
 
 }  // namespace
 
-std::string coloured_text_page(const ColouredPage& page) {
+std::string colored_text_page(const ColoredPage& page) {
   std::string html =
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -86,12 +86,12 @@ std::string coloured_text_page(const ColouredPage& page) {
       markup_text(page.title) +
       "</title>\n<style>body{font:16px/1.6 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 "
       "1em;overflow-wrap:anywhere}"
-      // Several colourings of one text stand side by side where there is room; of an odd number the first has a row of its own.
+      // Several colorings of one text stand side by side where there is room; of an odd number the first has a row of its own.
       ".versions{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(24em,100%),1fr));gap:0 2em}"
       ".versions>:first-child:nth-last-child(odd){grid-column:1/-1}"
       ".text{white-space:pre-wrap;overflow-wrap:anywhere}.text span{border-radius:2px}.text i{opacity:.35;font-style:normal}"
       ".grey{opacity:.5}img{max-width:100%;height:auto}" +
-      colours_of_levels() + "</style>\n</head>\n<body>\n<h1>" + markup_text(page.title) + "</h1>\n";
+      colors_of_levels() + "</style>\n</head>\n<body>\n<h1>" + markup_text(page.title) + "</h1>\n";
   for (const std::string& line : page.lines) html += "<p>" + markup_text(line) + "</p>\n";
   if (!page.passages.empty()) html += legend_markup(page);
   for (size_t i = 0; i < page.passages.size();) {
@@ -100,7 +100,7 @@ std::string coloured_text_page(const ColouredPage& page) {
     for (; i < end; ++i) html += passage_markup(page.passages[i]);
     html += "</div>\n";
   }
-  for (const ColouredPage::Chart& chart : page.charts)
+  for (const ColoredPage::Chart& chart : page.charts)
     html += "<p><img alt=\"" + markup_text(chart.alt) + "\" src=\"data:image/svg+xml;base64," +
             base64(std::as_bytes(std::span(chart.svg))) + "\"></p>\n";
   return html + "</body>\n</html>\n";

@@ -1,20 +1,20 @@
 #pragma once
-// A text whose pieces are coloured by a number, and drawings, as one offline page without scripts.
+// A text whose pieces are colored by a number, and drawings, as one offline page without scripts.
 #include <string>
 #include <vector>
 
 namespace vitrine {
 
-struct ColouredPiece {
+struct ColoredPiece {
   std::string text;
   double share = 0;  // in [-1, 1]: from blue over nothing to orange; NaN: grey, it has no number
   std::string hint;  // shown on hover
 };
 
-struct ColouredPage {
+struct ColoredPage {
   struct Passage {
     std::string heading;
-    std::vector<ColouredPiece> pieces;
+    std::vector<ColoredPiece> pieces;
   };
   /// A drawing of picture/svg and what it shows, in words.
   struct Chart {
@@ -22,12 +22,12 @@ struct ColouredPage {
   };
   std::string title;
   std::vector<std::string> lines;  // below the title
-  std::string low, none, high;     // what blue, no colour and orange mean; low: "" if nothing is blue
+  std::string low, none, high;     // what blue, no color and orange mean; low: "" if nothing is blue
   std::vector<Passage> passages;
   std::vector<Chart> charts;
 };
 
 /// A whole HTML document. It loads nothing.
-std::string coloured_text_page(const ColouredPage& page);
+std::string colored_text_page(const ColoredPage& page);
 
 }  // namespace vitrine

@@ -130,14 +130,14 @@ class Walk {
              "Each token number picks one row of a table: a vector of {} numbers. The table has {} rows, {} numbers in all. "
              "From here on every token of the prompt is such a vector; together they are the residual stream.",
              with_thin_spaces(s().d_model), with_thin_spaces(s().vocab_size), with_thin_spaces(s().vocab_size * s().d_model)),
-         "The numbers of the tokens mean nothing in themselves; neighbours in the list are strangers. The vectors do mean "
+         "The numbers of the tokens mean nothing in themselves; neighbors in the list are strangers. The vectors do mean "
          "something: words that are used alike have been pushed in like directions during training, which the cosines show.",
          s().tied ? "The same table is used once more at the very end, to score every possible next token."
                   : "This model has a second table of the same size, which scores the next tokens at the end."},
         {"x[t] = W_E[token[t]]"}, {"embed"},
         {{"W_E", nullptr, {s().vocab_size, s().d_model}, {"vocabulary", "component"}},
          {"x", "hook_embed", {n(), s().d_model}, {"token", "component"}}},
-        {"embedding-cosine", "embedding-neighbours"});
+        {"embedding-cosine", "embedding-neighbors"});
   }
 
   void added_positions() {
@@ -151,7 +151,7 @@ class Walk {
                        "Attention by itself does not know in which order the tokens came. This model adds a vector of sines and "
                        "cosines of the position to each embedding: slow and fast waves together make every position different."),
          learned
-             ? "Nothing makes neighbours alike except training; the cosines show that it did."
+             ? "Nothing makes neighbors alike except training; the cosines show that it did."
              : "One fixed linear map takes the vector of any position to that of the next, so distances are easy to read off."},
         {learned                    ? std::string("x[t] ← x[t] + W_pos[t]")
          : !facts_.halved_sinusoids ? std::string("p[t, 2i] = sin(t / 10000^(2i/d)), p[t, 2i+1] = cos(t / 10000^(2i/d))")
@@ -397,7 +397,7 @@ class Walk {
             plural(rope.rotary_dim / 2, "pair")),
         "A dot product of two turned vectors depends only on the angle between them, and so on how far apart the tokens stand, "
         "not on where the pair begins.",
-        "Fast pairs tell neighbours apart but come round again after a few tokens; slow ones hardly move within a whole text, "
+        "Fast pairs tell neighbors apart but come round again after a few tokens; slow ones hardly move within a whole text, "
         "so a head that uses them can look for content wherever it stands. How long a head's queries are in each pair shows "
         "which kind it is."};
     if (!slower.empty()) text.push_back(std::move(slower));
@@ -456,7 +456,7 @@ class Walk {
     text.insert(text.begin() + 1,
                 std::string(!e.softmax_over_all
                                 ? "The weights are the softmax over the scores of the chosen experts alone, so they sum to 1."
-                            : e.renormalise ? "The softmax of all scores says how probable each expert is; the weights of the "
+                            : e.renormalize ? "The softmax of all scores says how probable each expert is; the weights of the "
                                               "chosen ones are their probabilities divided by their sum."
                                             : "The softmax of all scores says how probable each expert is, and that is the "
                                               "weight of the chosen ones; what the others would have had is lost.") +
@@ -523,7 +523,7 @@ class Walk {
 
   void post_norm() {
     add("post-norm", "A norm on the way out, too", "What follows for the sum of parts?",
-        {"This model normalises twice: what a part reads, and what it writes. The second norm sets the size of the update before "
+        {"This model normalizes twice: what a part reads, and what it writes. The second norm sets the size of the update before "
          "it is added, whatever the part computed; its learned weight says how much each component may change.",
          "For the sum of parts it means that each head's share must go through that norm with the scale of this run."},
         {"x ← x + norm₂(part(norm₁(x)))"}, {"post-norm"},
@@ -553,7 +553,7 @@ class Walk {
              "the logits. Softmax makes them probabilities. Every position gets its own prediction, from what came up to there.",
              s().tied ? "the embedding" : "a", with_thin_spaces(s().vocab_size),
              output_bias() ? ", and the entry's bias is added" : ""),
-         fmt::format("After the last token the likeliest continuation is \"{}\", with probability {:.1f} %.",
+         fmt::format("After the last token the most likely continuation is \"{}\", with probability {:.1f} %.",
                      studio_.piece(best.token), 100 * std::exp(static_cast<double>(best.logprob))),
          "To go on writing, a program picks one of the candidates, appends it to the prompt and runs the model again."},
         std::move(formula), {"head"}, {{"logits", "hook_logits", {n(), s().vocab_size}, {"token", "vocabulary"}}},

@@ -15,11 +15,11 @@ namespace {
 
 constexpr double kLeft = 70, kWidth = 640, kRight = 610, kTop = 40, kBottom = 300, kHeight = 350;
 
-// Two kinds of dots and what they are: {colour, words}.
+// Two kinds of dots and what they are: {color, words}.
 void legend(Svg& svg, const std::array<std::pair<const char*, const char*>, 2>& kinds) {
   double x = kLeft;
-  for (const auto& [colour, words] : kinds) {
-    svg.circle(x + 12, 22, 4, colour);
+  for (const auto& [color, words] : kinds) {
+    svg.circle(x + 12, 22, 4, color);
     svg.text(x + 22, 26, words);
     x += 90;
   }
@@ -32,13 +32,13 @@ std::vector<double> counted(size_t n) {
 }
 
 void curve(Svg& svg, const SvgScale& x, const SvgScale& y, const std::vector<double>& xs, const std::vector<double>& ys,
-           std::string_view colour, double width = 1.5) {
+           std::string_view color, double width = 1.5) {
   std::vector<std::pair<double, double>> points;
   for (size_t i = 0; i < xs.size(); ++i) {
     const bool there = std::isfinite(ys[i]) && (!y.log || ys[i] > 0);
     if (there) points.emplace_back(x.at(xs[i]), y.at(ys[i]));
     if (!there || i + 1 == xs.size()) {
-      svg.path(points, colour, width);
+      svg.path(points, color, width);
       points.clear();
     }
   }
@@ -84,10 +84,10 @@ Svg svg_of_residual_scale(const PictureView& c) {
   svg.x_axis(across, kBottom, "sub-layer (attention and MLP in turn)");
   curve(svg, across, up, x, with, "accent", 2);
   curve(svg, across, up, x, without, "accent2", 2);
-  for (const auto& [values, colour] : {std::pair{&with, "accent"}, std::pair{&without, "accent2"}})
+  for (const auto& [values, color] : {std::pair{&with, "accent"}, std::pair{&without, "accent2"}})
     for (size_t i = 0; i < values->size(); ++i)
       if (std::isfinite((*values)[i]) && (*values)[i] > 0)
-        svg.circle(across.at(x[i]), up.at((*values)[i]), 2.5, colour,
+        svg.circle(across.at(x[i]), up.at((*values)[i]), 2.5, color,
                    c.picture.at("labels").at(i).get<std::string>() + ": " + short_number((*values)[i]));
   svg.text(kRight - 84, up.at(with.back()) + 4, "with norms");
   const auto lost = std::find_if(without.begin(), without.end(), [](double v) { return !std::isfinite(v); });
@@ -196,14 +196,14 @@ Svg svg_of_activation_curves(const PictureView& c) {
   svg.y_axis(up, kLeft, "f(x)", kRight);
   svg.x_axis(across, kBottom, "x");
   struct Named {
-    const char *key, *label, *colour;
+    const char *key, *label, *color;
   };
   double row = 60;
   for (const Named& f : {Named{"relu", "ReLU", "muted"}, Named{"silu", "SiLU", "accent2"},
                          Named{"geluExact", "GELU (exact and tanh form)", "accent"}, Named{"geluTanh", "", "accent"}}) {
-    curve(svg, across, up, x, number_list(c.picture.at(f.key)), f.colour, 2);
+    curve(svg, across, up, x, number_list(c.picture.at(f.key)), f.color, 2);
     if (f.label[0] == '\0') continue;
-    svg.line(kLeft + 20, row - 4, kLeft + 40, row - 4, f.colour, 2);
+    svg.line(kLeft + 20, row - 4, kLeft + 40, row - 4, f.color, 2);
     svg.text(kLeft + 46, row, f.label);
     row += 18;
   }
@@ -234,16 +234,16 @@ Svg svg_of_soft_cap(const PictureView& c) {
   return svg;
 }
 
-Svg svg_of_embedding_neighbours(const PictureView& c) {
-  const PictureJson& neighbours = c.picture.at("neighbours");
-  Svg svg(kWidth, 50 + 20 * static_cast<double>(neighbours.size()), c.title(), c.alt());
+Svg svg_of_embedding_neighbors(const PictureView& c) {
+  const PictureJson& neighbors = c.picture.at("neighbors");
+  Svg svg(kWidth, 50 + 20 * static_cast<double>(neighbors.size()), c.title(), c.alt());
   std::string sum;
   for (const PictureJson& term : c.picture.at("terms"))
     sum += (sum.empty() && term.at("sign") == 1 ? "" : term.at("sign") == 1 ? " + " : " − ") + c.spelling(term.at("id"));
   svg.text(20, 20, sum, Anchor::start, "muted");
   std::vector<std::string> labels;
   std::vector<double> values;
-  for (const PictureJson& n : neighbours) {
+  for (const PictureJson& n : neighbors) {
     labels.push_back(c.spelling(n.at("id")) + (n.at("term").get<bool>() ? " (in the sum)" : ""));
     values.push_back(n.at("cosine"));
   }
@@ -368,7 +368,7 @@ Svg svg_of_gradient_norms(const PictureView& c) {
   Svg svg(kWidth, kHeight * (parameters.is_null() ? 1 : 2), c.title(), c.alt());
   struct Line {
     std::vector<double> values;
-    const char *colour, *name;
+    const char *color, *name;
   };
   // Lines over the layers, their names at their ends.
   const auto panel = [&](double down, const std::vector<Line>& lines, const char* left, const char* below) {
@@ -380,10 +380,10 @@ Svg svg_of_gradient_norms(const PictureView& c) {
     svg.x_axis(across, kBottom + down, below);
     double taken = std::nan("");  // by the name before
     for (const Line& line : lines) {
-      curve(svg, across, up, x, line.values, line.colour, 2);
+      curve(svg, across, up, x, line.values, line.color, 2);
       for (size_t i = 0; i < x.size(); ++i)
         if (std::isfinite(line.values[i]) && line.values[i] > 0)
-          svg.circle(across.at(x[i]), up.at(line.values[i]), 2.5, line.colour,
+          svg.circle(across.at(x[i]), up.at(line.values[i]), 2.5, line.color,
                      fmt::format("{} {}: {}", line.name, i, short_number(line.values[i])));
       if (!std::isfinite(line.values.back()) || line.values.back() <= 0) continue;
       double y = up.at(line.values.back()) + 4;

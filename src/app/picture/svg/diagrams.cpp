@@ -17,10 +17,10 @@ constexpr double kShapesWidth = 640;
 struct Boxes {
   Svg& svg;
   double x = 20, y = 20;
-  void add(const std::string& label, const std::string& below, std::string_view colour, const std::string& hint) {
+  void add(const std::string& label, const std::string& below, std::string_view color, const std::string& hint) {
     const double width = std::max(Svg::text_width(label), Svg::text_width(below, 10)) + 12;
     if (x + width > kShapesWidth - 20) x = 20, y += 44;
-    svg.rect(x, y, width, 22, colour, hint);
+    svg.rect(x, y, width, 22, color, hint);
     svg.frame(x, y, width, 22, "faint");
     svg.text(x + width / 2, y + 15, label, Anchor::middle);
     if (!below.empty()) svg.text(x + width / 2, y + 36, below, Anchor::middle, "muted", 10);
@@ -203,11 +203,11 @@ Svg svg_of_layer_norm(const PictureView& c) {
     svg.line(cx - 110, cy, cx + 110, cy, "faint");
     svg.line(cx, 40, cx, cy + 30, "faint");
     svg.text(cx, 24, title, Anchor::middle, "muted");
-    for (const auto& [key, label, colour] : vectors) {
+    for (const auto& [key, label, color] : vectors) {
       const double x = c.picture.at(key)[0], y = c.picture.at(key)[1];
-      svg.arrow(cx, cy, cx + unit * x, cy - unit * y, colour, 2);
+      svg.arrow(cx, cy, cx + unit * x, cy - unit * y, color, 2);
       const std::string words = fmt::format("{} ({}, {})", label, short_number(x), short_number(y));
-      if (x < 0 && colour == std::string_view("ink")) {  // between other arrows: its name stands beside them
+      if (x < 0 && color == std::string_view("ink")) {  // between other arrows: its name stands beside them
         svg.line(cx + unit * x + 3, cy - unit * y, cx + 30, cy - unit * y, "faint");
         svg.text(cx + 34, cy - unit * y + 4, words, Anchor::start, "ink", 11);
       } else {
@@ -216,7 +216,10 @@ Svg svg_of_layer_norm(const PictureView& c) {
     }
   };
   fan(190, "LayerNorm",
-      {{"x", "x", "muted"}, {"centred", "x − mean", "accent2"}, {"scaled", "over σ", "accent"}, {"layerNorm", "· w + b", "ink"}});
+      {{"x", "x", "muted"},
+       {"centered", "x − mean", "accent2"},
+       {"scaled", "over σ", "accent"},
+       {"layerNorm", "· w + b", "ink"}});
   fan(440, "RMSNorm", {{"x", "x", "muted"}, {"rmsScaled", "over RMS", "accent"}, {"rmsNorm", "· w", "ink"}});
   return svg;
 }
@@ -302,7 +305,7 @@ Svg svg_of_mlp_surfaces(const PictureView& c) {
   const std::vector<double> values = unpacked(c.picture.at("surfaces")), x = number_list(c.picture.at("x"));
   const size_t n = x.size();
   static constexpr std::array kTitles = {"linear", "ReLU", "ReGLU", "GeGLU"};
-  static constexpr std::array kSliceColours = {"d1", "d4", "ink", "d12", "d15"};  // from x[1] = −2 to 2
+  static constexpr std::array kSliceColors = {"d1", "d4", "ink", "d12", "d15"};  // from x[1] = −2 to 2
   const double size = 140, cell = size / static_cast<double>(n);
   for (size_t k = 0; k < 4; ++k) {
     double largest = 1e-12;
@@ -324,7 +327,7 @@ Svg svg_of_mlp_surfaces(const PictureView& c) {
       std::vector<std::pair<double, double>> points;
       const std::vector<double> y = number_list(slice);
       for (size_t i = 0; i < n; ++i) points.emplace_back(across.at(x[i]), up.at(y[i]));
-      svg.path(points, kSliceColours[s]);
+      svg.path(points, kSliceColors[s]);
       ++s;
     }
   }

@@ -18,7 +18,7 @@ constexpr std::array kDrawings = {
     Drawing{"merges", svg_of_merges},
     Drawing{"splits", svg_of_splits},
     Drawing{"embedding-cosine", svg_of_embedding_cosine},
-    Drawing{"embedding-neighbours", svg_of_embedding_neighbours},
+    Drawing{"embedding-neighbors", svg_of_embedding_neighbors},
     Drawing{"position-vectors", svg_of_position_vectors},
     Drawing{"embedding-rescaling", svg_of_embedding_rescaling},
     Drawing{"update-scale", svg_of_update_scale},

@@ -16,7 +16,7 @@ Svg svg_of_merges(const PictureView&);
 Svg svg_of_splits(const PictureView&);
 Svg svg_of_dot_product(const PictureView&);
 Svg svg_of_embedding_cosine(const PictureView&);
-Svg svg_of_embedding_neighbours(const PictureView&);
+Svg svg_of_embedding_neighbors(const PictureView&);
 Svg svg_of_position_vectors(const PictureView&);
 Svg svg_of_embedding_rescaling(const PictureView&);
 Svg svg_of_update_scale(const PictureView&);

@@ -46,7 +46,7 @@ double longest_name(const Shown& shown) {
   return longest;
 }
 
-// Every layer a band of rows, the heaviest choice on top: numbers of experts on the colour of their weights.
+// Every layer a band of rows, the heaviest choice on top: numbers of experts on the color of their weights.
 Svg all_layers(const PictureView& c) {
   constexpr double kRow = 15, kGap = 6, kNumber = 24 /* "127" */, kName = 12;
   constexpr size_t kMostRows = 4;

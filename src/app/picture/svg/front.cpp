@@ -7,13 +7,11 @@
 namespace vitrine {
 namespace {
 
-constexpr const char* kCurveColours[] = {"accent", "accent2", "s8", "d4", "muted"};
+constexpr const char* kCurveColors[] = {"accent", "accent2", "s8", "d4", "muted"};
 
 constexpr size_t kMostDots = 200;  // points of a curve that are marked; more of them would hide it
 
-const char* colour_of(int curve) {
-  return curve < 0 ? "ink" : kCurveColours[static_cast<size_t>(curve) % std::size(kCurveColours)];
-}
+const char* color_of(int curve) { return curve < 0 ? "ink" : kCurveColors[static_cast<size_t>(curve) % std::size(kCurveColors)]; }
 
 bool finite(const FrontChart::Point& point) { return std::isfinite(point.x) && std::isfinite(point.y); }
 
@@ -39,26 +37,26 @@ std::string front_svg(const FrontChart& chart) {
   svg.x_axis(x, kBottom, chart.x_label);
   double row = kTop + 10;
   for (size_t c = 0; c < chart.curves.size(); ++c) {
-    const char* const colour = colour_of(static_cast<int>(c));
+    const char* const color = color_of(static_cast<int>(c));
     std::vector<std::pair<double, double>> line;
     for (const FrontChart::Point& point : chart.curves[c].points)
       if (finite(point)) line.emplace_back(x.at(point.x), y.at(point.y));
-    svg.path(line, colour, 2);
+    svg.path(line, color, 2);
     for (const FrontChart::Point& point : chart.curves[c].points)
-      if (finite(point) && line.size() <= kMostDots) svg.circle(x.at(point.x), y.at(point.y), 3.5, colour, point.hint);
-    svg.line(kLegend, row - 4, kLegend + 20, row - 4, colour, 2);
+      if (finite(point) && line.size() <= kMostDots) svg.circle(x.at(point.x), y.at(point.y), 3.5, color, point.hint);
+    svg.line(kLegend, row - 4, kLegend + 20, row - 4, color, 2);
     svg.text(kLegend + 28, row, chart.curves[c].name);
     row += 20;
   }
-  const auto cross = [&](double at_x, double at_y, const char* colour) {
-    svg.line(at_x - 5, at_y - 5, at_x + 5, at_y + 5, colour, 2);
-    svg.line(at_x - 5, at_y + 5, at_x + 5, at_y - 5, colour, 2);
+  const auto cross = [&](double at_x, double at_y, const char* color) {
+    svg.line(at_x - 5, at_y - 5, at_x + 5, at_y + 5, color, 2);
+    svg.line(at_x - 5, at_y + 5, at_x + 5, at_y - 5, color, 2);
   };
   for (const FrontChart::Mark& mark : chart.marks)
     if (finite(mark.point)) {
       const double at_x = x.at(mark.point.x), at_y = y.at(mark.point.y);
-      cross(at_x, at_y, colour_of(mark.curve));
-      svg.circle(at_x, at_y, 1, colour_of(mark.curve), mark.point.hint);
+      cross(at_x, at_y, color_of(mark.curve));
+      svg.circle(at_x, at_y, 1, color_of(mark.curve), mark.point.hint);
     }
   if (!chart.marks.empty()) {
     cross(kLegend + 10, row - 4, "ink");

@@ -15,7 +15,7 @@ struct FrontChart {
     std::string name;  // in the legend
     std::vector<Point> points;
   };
-  /// A point of its own; `curve`: whose colour it has, -1: none's.
+  /// A point of its own; `curve`: whose color it has, -1: none's.
   struct Mark {
     Point point;
     int curve = -1;

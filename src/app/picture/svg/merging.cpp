@@ -25,13 +25,13 @@ struct PlaneBox {
     y = top + height;
   }
   Spot at(const Spot& p) const { return {x + p.first * unit, y - p.second * unit}; }
-  void arrow(Svg& svg, const Spot& to, std::string_view colour, double width = 2) const {
-    svg.arrow(x, y, at(to).first, at(to).second, colour, width);
+  void arrow(Svg& svg, const Spot& to, std::string_view color, double width = 2) const {
+    svg.arrow(x, y, at(to).first, at(to).second, color, width);
   }
-  void path(Svg& svg, const std::vector<Spot>& points, std::string_view colour) const {
+  void path(Svg& svg, const std::vector<Spot>& points, std::string_view color) const {
     std::vector<Spot> drawn;
     for (const Spot& p : points) drawn.push_back(at(p));
-    svg.path(drawn, colour, 2);
+    svg.path(drawn, color, 2);
   }
   // A name beyond the end of an arrow from the origin.
   void name(Svg& svg, const Spot& of, const std::string& words) const {
@@ -82,8 +82,8 @@ Svg svg_of_interpolation(const PictureView& c) {
     plane.name(svg, b, "b");
     for (const size_t i : {t.size() / 4, t.size() / 2, 3 * (t.size() / 4)}) {
       const Spot on_line = {a.first + t[i] * (b.first - a.first), a.second + t[i] * (b.second - a.second)};
-      const auto dot = [&](const Spot& p, std::string_view colour, const char* kind, const char* lengths) {
-        svg.circle(plane.at(p).first, plane.at(p).second, 3, colour,
+      const auto dot = [&](const Spot& p, std::string_view color, const char* kind, const char* lengths) {
+        svg.circle(plane.at(p).first, plane.at(p).second, 3, color,
                    fmt::format("{}, t = {}: length {}", kind, short_number(t[i]), short_number(pair.at(lengths)[i])));
       };
       dot(on_line, "accent2", "linear", "linearLengths");
@@ -129,8 +129,8 @@ Svg svg_of_task_vectors(const PictureView& c) {
   plane.name(svg, b, "θ₂");
   svg.text(plane.x - 6, plane.y + 18, "θ₀", Anchor::end);
   double y = 80;
-  const auto line = [&](const std::string& name, const PictureJson& value, std::string_view colour) {
-    svg.circle(380, y - 4, 4, colour);
+  const auto line = [&](const std::string& name, const PictureJson& value, std::string_view color) {
+    svg.circle(380, y - 4, 4, color);
     svg.text(392, y, name);
     svg.text(610, y, short_number(value), Anchor::end, "muted");
     y += 24;

@@ -11,22 +11,21 @@
 namespace vitrine {
 namespace {
 
-constexpr int kLevels = 16;  // of each colour scale
+constexpr int kLevels = 16;  // of each color scale
 constexpr const char* kAnchors[] = {"start", "middle", "end"};
 
-struct Colour {
+struct Color {
   double r, g, b;
 };
 // web/src/data.ts has the same stops: one sequential and one diverging scale everywhere.
-constexpr std::array<Colour, 5> kSequentialLight = {
+constexpr std::array<Color, 5> kSequentialLight = {
     {{247, 251, 255}, {198, 219, 239}, {107, 174, 214}, {33, 113, 181}, {8, 48, 107}}};
-constexpr std::array<Colour, 5> kSequentialDark = {
-    {{20, 24, 31}, {23, 58, 94}, {33, 113, 181}, {107, 174, 214}, {222, 235, 247}}};
-constexpr std::array<Colour, 5> kDivergingLight = {
+constexpr std::array<Color, 5> kSequentialDark = {{{20, 24, 31}, {23, 58, 94}, {33, 113, 181}, {107, 174, 214}, {222, 235, 247}}};
+constexpr std::array<Color, 5> kDivergingLight = {
     {{179, 88, 6}, {241, 163, 64}, {247, 247, 247}, {146, 197, 222}, {33, 102, 172}}};
-constexpr std::array<Colour, 5> kDivergingDark = {{{253, 184, 99}, {168, 94, 8}, {27, 31, 36}, {47, 109, 168}, {146, 197, 222}}};
+constexpr std::array<Color, 5> kDivergingDark = {{{253, 184, 99}, {168, 94, 8}, {27, 31, 36}, {47, 109, 168}, {146, 197, 222}}};
 
-std::string mixed(const std::array<Colour, 5>& stops, double share) {
+std::string mixed(const std::array<Color, 5>& stops, double share) {
   const double place = std::clamp(share, 0.0, 1.0) * 4;
   const size_t i = std::min<size_t>(3, static_cast<size_t>(place));
   const double t = place - static_cast<double>(i);
@@ -116,61 +115,61 @@ Svg::Svg(double width, double height, const std::string& title, const std::strin
       pixels(width), pixels(height), markup_text(title), markup_text(description), style());
 }
 
-void Svg::line(double x1, double y1, double x2, double y2, std::string_view colour, double width) {
-  body_ += fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke-width=\"{}\"/>\n", colour, pixels(x1),
+void Svg::line(double x1, double y1, double x2, double y2, std::string_view color, double width) {
+  body_ += fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke-width=\"{}\"/>\n", color, pixels(x1),
                        pixels(y1), pixels(x2), pixels(y2), pixels(width));
 }
 
-void Svg::arrow(double x1, double y1, double x2, double y2, std::string_view colour, double width) {
-  line(x1, y1, x2, y2, colour, width);
+void Svg::arrow(double x1, double y1, double x2, double y2, std::string_view color, double width) {
+  line(x1, y1, x2, y2, color, width);
   const double length = std::hypot(x2 - x1, y2 - y1), head = 5 + width;
   if (length < head) return;
   const double ux = (x2 - x1) / length, uy = (y2 - y1) / length;
-  body_ += fmt::format("<path class=\"{} head\" d=\"M{} {}L{} {}L{} {}Z\"/>\n", colour, pixels(x2), pixels(y2),
+  body_ += fmt::format("<path class=\"{} head\" d=\"M{} {}L{} {}L{} {}Z\"/>\n", color, pixels(x2), pixels(y2),
                        pixels(x2 - head * ux + head * uy / 2), pixels(y2 - head * uy - head * ux / 2),
                        pixels(x2 - head * ux - head * uy / 2), pixels(y2 - head * uy + head * ux / 2));
 }
 
-void Svg::path(const std::vector<std::pair<double, double>>& points, std::string_view colour, double width) {
+void Svg::path(const std::vector<std::pair<double, double>>& points, std::string_view color, double width) {
   if (points.size() < 2) return;
   std::string d;
   for (const auto& [x, y] : points) d += (d.empty() ? 'M' : 'L') + pixels(x) + " " + pixels(y);
-  body_ += fmt::format("<path class=\"{}\" d=\"{}\" stroke-width=\"{}\"/>\n", colour, d, pixels(width));
+  body_ += fmt::format("<path class=\"{}\" d=\"{}\" stroke-width=\"{}\"/>\n", color, d, pixels(width));
 }
 
-void Svg::polygon(const std::vector<std::pair<double, double>>& corners, std::string_view colour, const std::string& hint) {
+void Svg::polygon(const std::vector<std::pair<double, double>>& corners, std::string_view color, const std::string& hint) {
   std::string points;
   for (const auto& [x, y] : corners) points += (points.empty() ? "" : " ") + pixels(x) + "," + pixels(y);
-  body_ += fmt::format("<polygon class=\"{}\" points=\"{}\">{}</polygon>\n", colour, points,
+  body_ += fmt::format("<polygon class=\"{}\" points=\"{}\">{}</polygon>\n", color, points,
                        hint.empty() ? "" : "<title>" + markup_text(hint) + "</title>");
 }
 
-void Svg::circle(double x, double y, double r, std::string_view colour, const std::string& hint) {
-  body_ += fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{}</circle>\n", colour, pixels(x), pixels(y), pixels(r),
+void Svg::circle(double x, double y, double r, std::string_view color, const std::string& hint) {
+  body_ += fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\">{}</circle>\n", color, pixels(x), pixels(y), pixels(r),
                        hint.empty() ? "" : "<title>" + markup_text(hint) + "</title>");
 }
 
-void Svg::rect(double x, double y, double w, double h, std::string_view colour, const std::string& hint) {
-  body_ += fmt::format("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", colour, pixels(x), pixels(y), pixels(w),
+void Svg::rect(double x, double y, double w, double h, std::string_view color, const std::string& hint) {
+  body_ += fmt::format("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", color, pixels(x), pixels(y), pixels(w),
                        pixels(h));
   body_ += hint.empty() ? "/>\n" : "><title>" + markup_text(hint) + "</title></rect>\n";
 }
 
-void Svg::frame(double x, double y, double w, double h, std::string_view colour) {
-  body_ += fmt::format("<rect class=\"{} open\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", colour, pixels(x), pixels(y),
+void Svg::frame(double x, double y, double w, double h, std::string_view color) {
+  body_ += fmt::format("<rect class=\"{} open\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", color, pixels(x), pixels(y),
                        pixels(w), pixels(h));
 }
 
-void Svg::text(double x, double y, const std::string& words, Anchor anchor, std::string_view colour, double size) {
+void Svg::text(double x, double y, const std::string& words, Anchor anchor, std::string_view color, double size) {
   body_ +=
       fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\" font-size=\"{}\" xml:space=\"preserve\">{}</text>\n",
-                  colour, pixels(x), pixels(y), kAnchors[static_cast<size_t>(anchor)], pixels(size), markup_text(words));
+                  color, pixels(x), pixels(y), kAnchors[static_cast<size_t>(anchor)], pixels(size), markup_text(words));
 }
 
-void Svg::text_up(double x, double y, const std::string& words, std::string_view colour, Anchor anchor, double size) {
+void Svg::text_up(double x, double y, const std::string& words, std::string_view color, Anchor anchor, double size) {
   body_ +=
       fmt::format("<text class=\"{}\" transform=\"translate({} {}) rotate(-90)\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n",
-                  colour, pixels(x), pixels(y), kAnchors[static_cast<size_t>(anchor)], pixels(size), markup_text(words));
+                  color, pixels(x), pixels(y), kAnchors[static_cast<size_t>(anchor)], pixels(size), markup_text(words));
 }
 
 double Svg::text_width(const std::string& words, double size) {

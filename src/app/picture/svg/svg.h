@@ -1,5 +1,5 @@
 #pragma once
-// A writer of small SVG files: marks, text, two colour scales that follow the reader's light or dark mode, text alternatives.
+// A writer of small SVG files: marks, text, two color scales that follow the reader's light or dark mode, text alternatives.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,28 +23,28 @@ class Svg {
  public:
   Svg(double width, double height, const std::string& title, const std::string& description);
 
-  /// colour: "ink", "muted", "faint", "accent", "accent2", "s0" … "s16" (sequential), "d0" … "d16" (diverging, d8 is zero).
-  void line(double x1, double y1, double x2, double y2, std::string_view colour, double width = 1);
-  void arrow(double x1, double y1, double x2, double y2, std::string_view colour, double width = 1.5);
-  void path(const std::vector<std::pair<double, double>>& points, std::string_view colour, double width = 1.5);
-  void polygon(const std::vector<std::pair<double, double>>& corners, std::string_view colour, const std::string& hint = "");
-  void circle(double x, double y, double r, std::string_view colour, const std::string& hint = "");
-  void rect(double x, double y, double w, double h, std::string_view colour, const std::string& hint = "");
-  void frame(double x, double y, double w, double h, std::string_view colour);
-  void text(double x, double y, const std::string& words, Anchor anchor = Anchor::start, std::string_view colour = "ink",
+  /// color: "ink", "muted", "faint", "accent", "accent2", "s0" … "s16" (sequential), "d0" … "d16" (diverging, d8 is zero).
+  void line(double x1, double y1, double x2, double y2, std::string_view color, double width = 1);
+  void arrow(double x1, double y1, double x2, double y2, std::string_view color, double width = 1.5);
+  void path(const std::vector<std::pair<double, double>>& points, std::string_view color, double width = 1.5);
+  void polygon(const std::vector<std::pair<double, double>>& corners, std::string_view color, const std::string& hint = "");
+  void circle(double x, double y, double r, std::string_view color, const std::string& hint = "");
+  void rect(double x, double y, double w, double h, std::string_view color, const std::string& hint = "");
+  void frame(double x, double y, double w, double h, std::string_view color);
+  void text(double x, double y, const std::string& words, Anchor anchor = Anchor::start, std::string_view color = "ink",
             double size = 12);
   /// Text turned so that it reads from below.
-  void text_up(double x, double y, const std::string& words, std::string_view colour = "muted", Anchor anchor = Anchor::middle,
+  void text_up(double x, double y, const std::string& words, std::string_view color = "muted", Anchor anchor = Anchor::middle,
                double size = 12);
 
   void x_axis(const SvgScale& scale, double y, const std::string& label);
   void y_axis(const SvgScale& scale, double x, const std::string& label, double grid_to = 0);
-  /// Cells of a grid with rows from top; share in [0, 1] (sequential) or [-1, 1] (diverging). Cells of a row with one colour
+  /// Cells of a grid with rows from top; share in [0, 1] (sequential) or [-1, 1] (diverging). Cells of a row with one color
   /// are drawn as one. hint(row, column) is shown on hover where the grid is small.
   template <class Value, class Hint>
   void heat(double x, double y, double cell_w, double cell_h, size_t rows, size_t columns, bool diverging, Value&& value,
             Hint&& hint);
-  /// The colour scale with its ends.
+  /// The color scale with its ends.
   void legend(double x, double y, const std::string& low, const std::string& high, bool diverging);
 
   /// Pixels that a line of text takes, near enough to lay boxes out and to cut what would be clipped.

@@ -1,6 +1,6 @@
 #pragma once
 // Products of two matrices rounded to bf16 in tiles, f32 sums. A block is 32 rows of a (or columns of b), in pairs of
-// tiles 32 steps deep: a tile of a holds 32 steps of one row per tile row, one of b holds two neighbouring steps of every
+// tiles 32 steps deep: a tile of a holds 32 steps of one row per tile row, one of b holds two neighboring steps of every
 // column. So a tile of c lies in memory as it comes, and a sum goes on where it lies.
 #include "kernels/amx/panel.h"
 

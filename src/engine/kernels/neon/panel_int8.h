@@ -3,9 +3,9 @@
 // are for so many, the products are summed exactly in integers and enter an f32 sum as scale(w) * scale(x) * integer, group after
 // group; what minima take away follows. A tile is four outputs of eight rows, whose integers come from dot products of four bytes
 // (FEAT_DotProd) or from products of 2 x 8 with 8 x 2 bytes (FEAT_I8MM): the same bits. Lanes of the f32 sums are rows of x: a
-// row's bits cannot depend on its neighbours.
+// row's bits cannot depend on its neighbors.
 #include "kernels/simd/panel.h"
-#include "kernels/simd/quantise.h"
+#include "kernels/simd/quantize.h"
 #include "kernels/simd/unpacked.h"
 
 namespace vitrine {
@@ -18,7 +18,7 @@ constexpr size_t kInt8Blocks = kInt8Depth / kBlock;
 constexpr size_t kFour = 4, kInt8Rows = 8;  // outputs and rows of a tile
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-constexpr size_t kRunX = 8, kRunW = 8;  // neighbouring inputs of one row of x, or of one output, in a vector
+constexpr size_t kRunX = 8, kRunW = 8;  // neighboring inputs of one row of x, or of one output, in a vector
 #else
 constexpr size_t kRunX = 4, kRunW = 16;
 #endif
@@ -58,7 +58,7 @@ void int8_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
       const size_t part = b % kParts;
       if (part == 0) {
         memset(&block, 0, sizeof block);  // rows that there are not
-        if (row < row0 + n) quantise_int8(x + row * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
+        if (row < row0 + n) quantize_int8(x + row * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
       }
       XBlock& to = tile[b];
       for (size_t i = 0; i < kBlock / kRunX; ++i) memcpy(to.q[i][r], block.q + part * kBlock + i * kRunX, kRunX);

@@ -86,7 +86,7 @@ void set_products_reference(const T* a, size_t a_stride, size_t rows, const T* b
 
 /// Per 32 values: scale = max |x| / 127, q = x * (127 / max |x|) to the nearest integer, ties to even.
 /// Blocks whose largest value is below 1e-30 become zeros (the reciprocal would overflow).
-inline void quantise_int8_reference(const float* x, size_t n, ActivationBlock* y) {
+inline void quantize_int8_reference(const float* x, size_t n, ActivationBlock* y) {
   for (size_t b = 0; b < activation_blocks(n) * (ActivationBlock::kElements / kBlock); ++b) {
     ActivationBlock& block = y[b * kBlock / ActivationBlock::kElements];
     const size_t part = b % (ActivationBlock::kElements / kBlock);

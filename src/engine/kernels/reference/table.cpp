@@ -7,7 +7,7 @@
 #include "kernels/reference/backward.h"
 #include "kernels/reference/linear.h"
 #include "kernels/reference/norm.h"
-#include "kernels/reference/optimiser.h"
+#include "kernels/reference/optimizer.h"
 #include "kernels/reference/packed.h"
 #include "kernels/reference/rope.h"
 #include "kernels/reference/softmax.h"
@@ -137,7 +137,7 @@ const KernelTable kReferenceTable = {
     .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>,
               VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
     .narrow = [](const float* x, size_t n, uint16_t* y) { std::transform(x, x + n, y, f32_to_bf16); },
-    .quantise_int8 = quantise_int8_reference,
+    .quantize_int8 = quantize_int8_reference,
     .rms_norm = rms_norm_reference<float>,
     .layer_norm = layer_norm_reference<float>,
     .rope = rope_reference<float>,

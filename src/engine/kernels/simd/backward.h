@@ -51,19 +51,19 @@ void rms_norm_gradient(const float* x, const float* w, float offset, float inv_r
 
 void layer_norm_gradient(const float* x, const float* w, float mean, float inv_std, const float* dy, size_t d, float* dx,
                          float* dw, float* db, bool add) {
-  const Vec centre = broadcast(mean), inv = broadcast(inv_std);
+  const Vec center = broadcast(mean), inv = broadcast(inv_std);
   const auto slope = [=](size_t i, size_t here) HWY_ATTR {
     const Vec g = load_up_to(dy + i, here);
     return w != nullptr ? hn::Mul(g, load_up_to(w + i, here)) : g;
   };
-  const auto normalised = [=](size_t i, size_t here) HWY_ATTR { return hn::Mul(hn::Sub(load_up_to(x + i, here), centre), inv); };
+  const auto normalized = [=](size_t i, size_t here) HWY_ATTR { return hn::Mul(hn::Sub(load_up_to(x + i, here), center), inv); };
   const float of_slope = sum_of_vectors(d, slope);
   const float along =
-      sum_of_vectors(d, [=](size_t i, size_t here) HWY_ATTR { return hn::Mul(slope(i, here), normalised(i, here)); });
+      sum_of_vectors(d, [=](size_t i, size_t here) HWY_ATTR { return hn::Mul(slope(i, here), normalized(i, here)); });
   const Vec mean_slope = broadcast(of_slope / float(d)), mean_along = broadcast(along / float(d));
   for (size_t i = 0; i < d; i += kLanes) {
     const size_t here = d - i;
-    const Vec h = normalised(i, here), g = load_up_to(dy + i, here);
+    const Vec h = normalized(i, here), g = load_up_to(dy + i, here);
     if (dx != nullptr) put(hn::Mul(inv, hn::NegMulAdd(h, mean_along, hn::Sub(slope(i, here), mean_slope))), dx + i, here, add);
     if (dw != nullptr) store_up_to(hn::MulAdd(g, h, load_up_to(dw + i, here)), dw + i, here);
     if (db != nullptr) store_up_to(hn::Add(g, load_up_to(db + i, here)), db + i, here);

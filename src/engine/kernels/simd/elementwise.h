@@ -34,18 +34,18 @@ void rms_norm(const float* x, const float* w, float offset, float eps, size_t d,
 
 void layer_norm(const float* x, const float* w, const float* b, float eps, size_t d, float* y, float* mean, float* inv_std) {
   const float m = sum_over(x, d, [](Vec v, Vec s) HWY_ATTR { return hn::Add(v, s); }) / float(d);
-  const Vec centre = broadcast(m);
+  const Vec center = broadcast(m);
   const float sum_sq = sum_over(x, d, [=](Vec v, Vec s) HWY_ATTR {
-    const Vec difference = hn::Sub(v, centre);
+    const Vec difference = hn::Sub(v, center);
     return hn::MulAdd(difference, difference, s);
   });
   const float r = 1.0f / sqrtf(sum_sq / float(d) + eps);
   const Vec factor = broadcast(r);
-  const auto normalised = [=](Vec v) HWY_ATTR { return hn::Mul(hn::Sub(v, centre), factor); };
+  const auto normalized = [=](Vec v) HWY_ATTR { return hn::Mul(hn::Sub(v, center), factor); };
   if (w == nullptr) {
-    map(x, d, y, normalised);
+    map(x, d, y, normalized);
   } else {
-    map(x, w, d, y, [=](Vec v, Vec u) HWY_ATTR { return hn::Mul(normalised(v), u); });
+    map(x, w, d, y, [=](Vec v, Vec u) HWY_ATTR { return hn::Mul(normalized(v), u); });
   }
   if (b != nullptr) map(y, b, d, y, [](Vec v, Vec u) HWY_ATTR { return hn::Add(v, u); });
   if (mean != nullptr) *mean = m;

@@ -2,7 +2,7 @@
 // Products of many rows. The activations are transposed once per product, so that lanes are rows of x; the weights of a
 // panel are widened to plain rows of words (f32 here) and broadcast one by one. kRowVectors vectors of rows times
 // kTileOutputs weights stay in registers over the depth of a panel. This way round the weights need no transposition, which they
-// would pay again for every product, and a row of x has a lane of its own: its bits cannot depend on its neighbours.
+// would pay again for every product, and a row of x has a lane of its own: its bits cannot depend on its neighbors.
 #include <utility>
 
 #include "kernels/simd/asking.h"

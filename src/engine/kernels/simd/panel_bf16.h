@@ -1,5 +1,5 @@
 #pragma once
-// Panels of weights rounded to bf16, in pairs of neighbouring inputs (simd/panel.h has the loops).
+// Panels of weights rounded to bf16, in pairs of neighboring inputs (simd/panel.h has the loops).
 #include "kernels/simd/bf16_words.h"
 #include "kernels/simd/panel.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 // Products of many rows with block weights, both sides int8. Per block of 32 inputs, or of 16 where the weights' scales are for
 // so many, the products are summed exactly in integers and enter an f32 sum as scale(w) * scale(x) * integer, block after block;
-// what minima take away follows. Lanes are rows of x: a row's bits cannot depend on its neighbours. The byte product wants x
+// what minima take away follows. Lanes are rows of x: a row's bits cannot depend on its neighbors. The byte product wants x
 // unsigned: 128 is added to each, and 128 times the sum of the block's weights is where the integer starts from.
 #include "kernels/simd/panel.h"
-#include "kernels/simd/quantise.h"
+#include "kernels/simd/quantize.h"
 #include "kernels/simd/unpacked.h"
 
 namespace vitrine {
@@ -55,7 +55,7 @@ void int8_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
         const size_t part = b % kParts;
         if (part == 0) {
           memset(&block, 0, sizeof block);  // rows that there are not
-          if (r < here) quantise_int8(x + (row + r) * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
+          if (r < here) quantize_int8(x + (row + r) * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
         }
         const int8_t offset = r < here ? int8_t(-128) : int8_t(0);
         for (size_t i = 0; i < kBlock; ++i) block.q[part * kBlock + i] = int8_t(block.q[part * kBlock + i] ^ offset);

@@ -2,10 +2,10 @@
 // Products of many rows with block weights, both sides int8, where bytes multiply in pairs that add up in 16 bits. Per group of
 // 32 inputs, or of 16 where the weights' scales are for so many, the products are summed exactly in integers and enter an f32 sum
 // as scale(w) * scale(x) * integer, group after group; what minima take away follows. Lanes are rows of x: a row's bits cannot
-// depend on its neighbours. The byte product wants w unsigned: an offset makes it so, and offset * x is taken out with the rows'
+// depend on its neighbors. The byte product wants w unsigned: an offset makes it so, and offset * x is taken out with the rows'
 // sums; or, for types that use all of a byte, |w| is multiplied and x takes w's sign.
 #include "kernels/simd/panel.h"
-#include "kernels/simd/quantise.h"
+#include "kernels/simd/quantize.h"
 #include "kernels/simd/unpacked.h"
 
 namespace vitrine {
@@ -46,7 +46,7 @@ void pair_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t,
       const size_t part = b % kParts;
       if (part == 0) {
         memset(&block, 0, sizeof block);  // rows that there are not
-        if (row < row0 + n) quantise_int8(x + row * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
+        if (row < row0 + n) quantize_int8(x + row * x_stride + b * kBlock, min_of(blocks - b, kParts) * kBlock, &block);
       }
       PairBlock& to = tile[b];
       for (size_t i = 0; i < kBlock / 4; ++i) memcpy(to.q[i][r], block.q + part * kBlock + 4 * i, 4);

@@ -6,10 +6,10 @@
 #include "kernels/simd/dot_columns.h"
 #include "kernels/simd/dot_rows.h"
 #include "kernels/simd/elementwise.h"
-#include "kernels/simd/optimiser.h"
+#include "kernels/simd/optimizer.h"
 #include "kernels/simd/packed.h"
 #include "kernels/simd/panel_f32.h"
-#include "kernels/simd/quantise.h"
+#include "kernels/simd/quantize.h"
 #include "kernels/targets.h"
 #if HWY_ARCH_WASM  // has no products of bytes: block types are widened to f32
 #include "kernels/simd/decoded.h"
@@ -53,7 +53,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>,
               VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
     .narrow = narrow_f32,
-    .quantise_int8 = quantise_int8,
+    .quantize_int8 = quantize_int8,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rope = rope,

@@ -1,5 +1,5 @@
 #pragma once
-// What the lanes of a packed operand hold: words of 32 bits, each one or more neighbouring steps of a sum. The loops of
+// What the lanes of a packed operand hold: words of 32 bits, each one or more neighboring steps of a sum. The loops of
 // packed.h and panel.h are written over words; this is the plain kind, bf16_words.h the other one.
 #include "kernels/simd/vec.h"
 

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kTogether = size_t{8} << 20;     // bytes of text that are tokenised at once
+constexpr size_t kTogether = size_t{8} << 20;     // bytes of text that are tokenized at once
 constexpr size_t kTask = size_t{64} << 10;        // bytes of text of one task, or one longer piece
 constexpr size_t kLongestLine = size_t{4} << 20;  // bytes of a conversation
 constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer_config.json"};
@@ -95,7 +95,7 @@ std::vector<MaskedDocument> encode_line(const LineEncoder& encode, const TextPie
   }
 }
 
-// Tokenises all pieces of a round.
+// Tokenizes all pieces of a round.
 void encode(const Tokenizer& tokenizer, const PrepareOptions& options, const Prepared& around, ThreadPool& pool, Round& round) {
   round.documents.resize(round.pieces.size());
   size_t bytes = kTask;
@@ -289,7 +289,7 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   while (true) {
     Round round = coming.get();
     if (round.pieces.empty()) break;
-    coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenised
+    coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenized
     encode(tokenizer, options, prepared, pool, round);
     for (size_t i = 0; i < round.pieces.size(); ++i) {
       const TextPiece& piece = round.pieces[i];

@@ -1,5 +1,5 @@
 #pragma once
-// From text files to token data: read, tokenised by all threads, written as shards.
+// From text files to token data: read, tokenized by all threads, written as shards.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -54,11 +54,11 @@ struct PrepareProgress {
   uint64_t tokens = 0, documents = 0;
 };
 
-/// Tokenises the files into `out`/train and, if asked for, `out`/valid, in the order of the files; a folder that an earlier
+/// Tokenizes the files into `out`/train and, if asked for, `out`/valid, in the order of the files; a folder that an earlier
 /// call made is replaced. Everything is written to `out`.unfinished, which takes the name `out` when it is complete: an error
 /// leaves what was there. The same bytes come out for any number of threads.
 ///
-/// Control tokens that are spelled out in the text stay text. A document of more than TextOptions::longest bytes is tokenised
+/// Control tokens that are spelled out in the text stay text. A document of more than TextOptions::longest bytes is tokenized
 /// in pieces (see TextReader), which end inside no added token or user-defined piece as far as TextOptions::lies_across is asked;
 /// a tokenizer that puts a space before a text does so before each piece.
 ///

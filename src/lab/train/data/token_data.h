@@ -1,5 +1,5 @@
 #pragma once
-// Tokenised text on disk, mapped: shards of token ids with the borders of their documents (docs/token-data.md has the
+// Tokenized text on disk, mapped: shards of token ids with the borders of their documents (docs/token-data.md has the
 // format). Written once by TokenDataWriter, read in place.
 #include <cstdint>
 #include <memory>

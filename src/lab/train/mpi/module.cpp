@@ -62,7 +62,7 @@ class MpiComm final : public Comm {
     const Timed timed(seconds_);
     Started& s = start(numbers, cuts);
     s.others.resize(part(cuts, rank_) * static_cast<size_t>(size_ - 1));
-    for (int i = 1; i < size_; ++i) {  // each begins with its neighbour, so that no rank is everybody's first
+    for (int i = 1; i < size_; ++i) {  // each begins with its neighbor, so that no rank is everybody's first
       const int to = (rank_ + i) % size_, from = (rank_ + size_ - i) % size_;
       receive(s, s.others.data() + place(from) * part(cuts, rank_), part(cuts, rank_), from);
       send(s, numbers + cuts[static_cast<size_t>(to)], part(cuts, to), to);

@@ -1,6 +1,6 @@
 // What else the model could have said, and the way to let it.
 
-import { css } from "../../colour";
+import { css } from "../../color";
 import { percent, piece } from "../../format";
 import { useTheme } from "../../hooks";
 import { branch } from "../actions";
@@ -22,7 +22,7 @@ export function Alternatives({ message, at, step }: { message: Message; at: numb
   const rest = 1 - all.reduce((sum, one) => sum + probability(one.logprob), 0);
   return (
     <>
-      <p class="remark">The likeliest tokens here. Choose one: the answer goes on from it, and this one stays beside it.</p>
+      <p class="remark">The most likely tokens here. Choose one: the answer goes on from it, and this one stays beside it.</p>
       <ol class="alternatives">
         {all.map((one, i) => {
           const share = probability(one.logprob);

@@ -1,7 +1,7 @@
 // Where the heads of each layer looked at this step: one cell a head, and the text weighted as one head saw it.
 
 import { useMemo, useState } from "preact/hooks";
-import { css, inkOn } from "../../colour";
+import { css, inkOn } from "../../color";
 import { number, percent, piece, plural } from "../../format";
 import { Heat, ScaleKey } from "../../heat";
 import { useTheme } from "../../hooks";

@@ -23,7 +23,7 @@ export function Lens({ step }: { step: Step }) {
   const rows = value.layers.map(({ name, positions }) => ({ name: layerName(name), top: positions[0]?.top ?? [] }));
   return (
     <>
-      <p class="remark">The likeliest tokens after each layer, read through the final norm and the output matrix. The token that was chosen is framed.</p>
+      <p class="remark">The most likely tokens after each layer, read through the final norm and the output matrix. The token that was chosen is framed.</p>
       <Cells
         label="Predictions after each layer."
         rowNames={rows.map((row) => row.name)}

@@ -15,7 +15,7 @@ export interface Step {
   prompt: number;
   /** The token that was chosen. */
   chosen: number;
-  /** The likeliest other one; null where none is known. */
+  /** The most likely other one; null where none is known. */
   other: number | null;
 }
 

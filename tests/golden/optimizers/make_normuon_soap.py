@@ -3,7 +3,7 @@ attention of the second block and the norms), soap.safetensors and normuon_soap.
 
 usage: make_normuon_soap.py   (pytorch_optimizer 4.1.0, torch 2.15.0, transformers 5.24.0, safetensors; float32, CPU)
 
-NorMuon: ten steps on golden models. Its orthogonalisation rounds to bf16 by default; here it is told to run in float32.
+NorMuon: ten steps on golden models. Its orthogonalization rounds to bf16 by default; here it is told to run in float32.
 SOAP: twelve steps (the first changes nothing) with given gradients on two matrices of the golden llama. Where a gradient lacks rank,
 some eigenvectors are arbitrary, and then two correct programs differ; so the gradients are noise of full rank, and of the matrix that
 is not square only the shorter side is rotated.
@@ -25,7 +25,7 @@ SOAP_OPTIONS = dict(lr=3e-3, betas=(0.9, 0.95), shampoo_beta=0.8, weight_decay=0
 
 
 def noise(n, step, which):
-    """What tests/train/matrix_optimisers_test.cpp computes: numbers from -0.5 to 0.5."""
+    """What tests/train/matrix_optimizers_test.cpp computes: numbers from -0.5 to 0.5."""
     x = (np.arange(n, dtype=np.uint64) + np.uint64(1000003 * step + 7919 * which)) * np.uint64(2654435761) % np.uint64(1 << 32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor) % np.uint64(1 << 32)

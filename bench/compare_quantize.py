@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Quantised files beside llama.cpp's: KL to the original on one text, for each type, with and without importance matrix.
+"""Quantized files beside llama.cpp's: KL to the original on one text, for each type, with and without importance matrix.
 
-usage: compare_quantise.py --llama DIR MODEL [--vitrine build/release/vitrine] [--types q4_k_m,iq2_xs] [--file TEXT] [--calibration TEXT]
+usage: compare_quantize.py --llama DIR MODEL [--vitrine build/release/vitrine] [--types q4_k_m,iq2_xs] [--file TEXT] [--calibration TEXT]
 
-DIR has llama-quantize of llama.cpp (built from the sdist of llama-cpp-python). MODEL is a Hugging Face directory. Both programs quantise
+DIR has llama-quantize of llama.cpp (built from the sdist of llama-cpp-python). MODEL is a Hugging Face directory. Both programs quantize
 the same f32 GGUF file with the same importance matrix; both files are run by vitrine in f32, so that the encoders alone differ.
 Prints one line for each type: KL in nats (mean over the text's tokens) of llama-quantize and vitrine, and their ratio: below 1 vitrine
 loses less. Types that llama-quantize refuses without an importance matrix have "-" there.

@@ -25,6 +25,6 @@ struct InitRule {
 /// both              norms are the identity (a stored weight of 0 where the family adds 1 to it), biases 0
 ///
 /// A number depends on the seed, its parameter's name and its place alone: the same on any number of threads.
-void initialise(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed);
+void initialize(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed);
 
 }  // namespace vitrine

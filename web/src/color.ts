@@ -1,6 +1,6 @@
-// The page's two colour scales, in a light and a dark form: one sequential (0 is near the paper, 1 stands out from it), one
+// The page's two color scales, in a light and a dark form: one sequential (0 is near the paper, 1 stands out from it), one
 // diverging (negative orange, zero paper, positive blue). Their stops are part of the contract, so that SVG files look the
-// same. Both change steadily in lightness, so they also read in grey, and neither needs red to be told from green. Colours
+// same. Both change steadily in lightness, so they also read in grey, and neither needs red to be told from green. Colors
 // between stops are mixed in OKLab (Ottosson 2020), where equal steps look equal.
 
 import { DIVERGING, SEQUENTIAL } from "./data";
@@ -46,7 +46,7 @@ function toRgb([lightness, a, b]: Triple): Triple {
 
 const tables = new Map<string, Uint8ClampedArray>();
 
-/** 256 colours of a scale for the theme in force, as r, g, b, r, g, b, … */
+/** 256 colors of a scale for the theme in force, as r, g, b, r, g, b, … */
 export function table(scale: Scale): Uint8ClampedArray {
   const key = `${scale} ${theme()}`;
   let rgb = tables.get(key);
@@ -77,7 +77,7 @@ export function css(scale: Scale, value: number, most: number): string {
   return `rgb(${rgb[at]} ${rgb[at + 1]} ${rgb[at + 2]})`;
 }
 
-/** Black or white text, whichever reads better on that colour: at least 4.58 : 1 on every one (WCAG contrast). */
+/** Black or white text, whichever reads better on that color: at least 4.58 : 1 on every one (WCAG contrast). */
 export function inkOn(scale: Scale, value: number, most: number): string {
   const rgb = table(scale);
   const at = step(scale, value, most) * 3;

@@ -1,4 +1,4 @@
-"""Steps of torch.optim.AdamW and torch.optim.SGD on 37 parameters: optimisers.json.
+"""Steps of torch.optim.AdamW and torch.optim.SGD on 37 parameters: optimizers.json.
 
 usage: make.py   (torch 2.15.0; float32, CPU)
 """
@@ -14,16 +14,16 @@ torch.manual_seed(5)
 for case in CASES:
     w = torch.nn.Parameter(torch.randn(37))
     if case["kind"] == "adamw":
-        optimiser = torch.optim.AdamW([w], lr=case["lr"], betas=(case["beta1"], case["beta2"]), eps=case["eps"],
+        optimizer = torch.optim.AdamW([w], lr=case["lr"], betas=(case["beta1"], case["beta2"]), eps=case["eps"],
                                       weight_decay=case["weight_decay"], foreach=False, fused=False)
     else:
-        optimiser = torch.optim.SGD([w], lr=case["lr"], momentum=case["factor"], weight_decay=case["weight_decay"])
+        optimizer = torch.optim.SGD([w], lr=case["lr"], momentum=case["factor"], weight_decay=case["weight_decay"])
     case["start"] = w.tolist()
     case["gradients"], case["weights"] = [], []
     for step in range(6):
         g = torch.randn(37) * 10.0 ** (step - 3)
         case["gradients"].append(g.tolist())
         w.grad = g * case["grad_scale"]
-        optimiser.step()
+        optimizer.step()
         case["weights"].append(w.tolist())
-pathlib.Path(__file__).with_name("optimisers.json").write_text(json.dumps(CASES) + "\n")
+pathlib.Path(__file__).with_name("optimizers.json").write_text(json.dumps(CASES) + "\n")

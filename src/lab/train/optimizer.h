@@ -15,7 +15,7 @@
 
 namespace vitrine {
 
-struct OptimiserOptions {
+struct OptimizerOptions {
   enum class Kind : uint8_t { adamw, sgd, muon, normuon, soap };
   Kind kind = Kind::adamw;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;  // AdamW, also of what Muon leaves to it; SOAP
@@ -49,15 +49,15 @@ struct Norms {
 };
 
 /// Work is cut into chunks by shape and partial sums are joined in order: the same bits on any number of threads.
-class Optimiser {
+class Optimizer {
  public:
   /// Keeps the state of this rank's values alone, and steps those alone. Errors: InputError for a glob that no
   /// parameter's name fits.
-  Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards);
+  Optimizer(const OptimizerOptions& options, const Parameters& parameters, Shards& shards);
 
   /// Which parameters one rank must keep whole: those that Muon, NorMuon or SOAP learns. These are the matrices of the blocks (a
   /// stack of experts is one matrix for each); embeddings, the head and vectors are AdamW's.
-  static std::vector<bool> whole(const OptimiserOptions& options, const Parameters& parameters);
+  static std::vector<bool> whole(const OptimizerOptions& options, const Parameters& parameters);
 
   /// Of the gradients of all ranks' values together. `more`, if given, is added to them first, and readied for the next step.
   Norms gradient_norms(ThreadPool& pool, const ParameterGradients* more = nullptr) const;
@@ -71,7 +71,7 @@ class Optimiser {
   ///   AdamW (arXiv:1711.05101, algorithm 2): m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²,
   ///     w = w (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
   ///   SGD: b = momentum b + g + decay w, w = w - lr b
-  ///   Muon (as torch.optim.Muon, whose orthogonalisation is in bf16): b = momentum b + (1 - momentum) g,
+  ///   Muon (as torch.optim.Muon, whose orthogonalization is in bf16): b = momentum b + (1 - momentum) g,
   ///     w = w (1 - lr decay) - lr scale · orthogonal(nesterov ? momentum b + (1 - momentum) g : b)
   ///   NorMuon (arXiv:2510.05491, algorithm 1): as Muon, but before it is subtracted each neuron's part u of the orthogonal
   ///   matrix is
@@ -83,7 +83,7 @@ class Optimiser {
   /// `update`, if given, receives what changed.
   void step(ThreadPool& pool, double lr, double gradient_scale, int64_t number, Update* update = nullptr);
 
-  const OptimiserOptions& options() const { return options_; }
+  const OptimizerOptions& options() const { return options_; }
   /// Whether that parameter decays.
   bool decays(size_t parameter) const { return decays_[parameter]; }
   /// Kinds of state to keep beside the weights.
@@ -110,7 +110,7 @@ class Optimiser {
 
   /// Bytes of a rank for weights, gradients and state of that many values; for Muon as if it kept as much as AdamW, which is
   /// more than it takes; for SOAP as if all were in matrices four times as long as wide.
-  static double bytes(const OptimiserOptions& options, double numbers, int ranks);
+  static double bytes(const OptimizerOptions& options, double numbers, int ranks);
 
  private:
   struct Chunk {
@@ -124,7 +124,7 @@ class Optimiser {
   };
   // What one thread needs to learn a matrix.
   struct Worker {
-    std::optional<Orthogonaliser> orthogonaliser;
+    std::optional<Orthogonalizer> orthogonalizer;
     std::optional<Soap> soap;
     FloatBuffer update;  // of NorMuon
   };
@@ -138,12 +138,12 @@ class Optimiser {
   void each_chunk(ThreadPool& pool, F&& f) const;
   // Whether that kind of state is kept of a parameter.
   bool keeps(size_t which, size_t parameter) const {
-    return which == 0 || !whole_[parameter] || options_.kind == OptimiserOptions::Kind::soap;
+    return which == 0 || !whole_[parameter] || options_.kind == OptimizerOptions::Kind::soap;
   }
   bool begins_with_zeros(const Chunk& c) const { return parameters_.begins_with_zeros(parameters_.list()[c.parameter]); }
   std::vector<double> joined(const std::vector<double>& of_chunks, const std::vector<double>& of_matrices = {}) const;
 
-  OptimiserOptions options_;
+  OptimizerOptions options_;
   const Parameters& parameters_;
   Shards& shards_;
   std::vector<bool> decays_;

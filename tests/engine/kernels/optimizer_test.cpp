@@ -1,6 +1,6 @@
-// AdamW and gradient descent: each target against torch.optim (tests/golden/optimisers), at every tail length against the
+// AdamW and gradient descent: each target against torch.optim (tests/golden/optimizers), at every tail length against the
 // definition; the sum of squares.
-#include "kernels/reference/optimiser.h"
+#include "kernels/reference/optimizer.h"
 
 #include "base/json.h"
 #include "support.h"
@@ -8,10 +8,10 @@
 namespace vitrine {
 namespace {
 
-using OptimiserTest = EveryTarget;
+using OptimizerTest = EveryTarget;
 
-TEST_P(OptimiserTest, StepsEqualTorch) {
-  for (const Json& c : read_json(VITRINE_GOLDEN "/optimisers/optimisers.json")) {
+TEST_P(OptimizerTest, StepsEqualTorch) {
+  for (const Json& c : read_json(VITRINE_GOLDEN "/optimizers/optimizers.json")) {
     const auto number = [&](const char* key) { return c.at(key).get<float>(); };
     std::vector<float> w = c.at("start").get<std::vector<float>>();
     std::vector<float> m(w.size()), v(w.size());
@@ -35,7 +35,7 @@ TEST_P(OptimiserTest, StepsEqualTorch) {
   }
 }
 
-TEST_P(OptimiserTest, EveryTailEqualsTheDefinition) {
+TEST_P(OptimizerTest, EveryTailEqualsTheDefinition) {
   for (const size_t n : lengths()) {
     const std::vector<float> w0 = random_values(n, 60), g0 = random_values(n, 61), m0 = random_values(n, 62);
     std::vector<float> v0 = random_values(n, 63);
@@ -58,7 +58,7 @@ TEST_P(OptimiserTest, EveryTailEqualsTheDefinition) {
   }
 }
 
-TEST_P(OptimiserTest, EveryTailWithMomentsInBf16EqualsTheDefinition) {
+TEST_P(OptimizerTest, EveryTailWithMomentsInBf16EqualsTheDefinition) {
   for (const size_t n : lengths()) {
     const std::vector<float> w0 = random_values(n, 60), g0 = random_values(n, 61), m0 = random_values(n, 62),
                              v0 = random_values(n, 63);
@@ -93,7 +93,7 @@ TEST_P(OptimiserTest, EveryTailWithMomentsInBf16EqualsTheDefinition) {
 }
 
 // Each step takes less than half a unit of bf16's last place away, so that rounding to nearest would leave them where they are.
-TEST_P(OptimiserTest, MomentsInBf16FadeAsTheyShould) {
+TEST_P(OptimizerTest, MomentsInBf16FadeAsTheyShould) {
   constexpr size_t kNumbers = 2048;
   constexpr int kSteps = 500;
   std::vector<float> w(kNumbers), g(kNumbers);
@@ -112,7 +112,7 @@ TEST_P(OptimiserTest, MomentsInBf16FadeAsTheyShould) {
   EXPECT_NEAR(both, m_mean * v_mean, 2e-4);  // rounded independently of one another
 }
 
-TEST_P(OptimiserTest, SumOfSquaresNeitherOverflowsNorHidesNaN) {
+TEST_P(OptimizerTest, SumOfSquaresNeitherOverflowsNorHidesNaN) {
   std::vector<float> x(100, 1e30f);
   EXPECT_NEAR(table->sum_of_squares(x.data(), x.size()), 1e62, 1e56);
   x[37] = std::numeric_limits<float>::quiet_NaN();
@@ -120,7 +120,7 @@ TEST_P(OptimiserTest, SumOfSquaresNeitherOverflowsNorHidesNaN) {
 }
 
 // The square of a gradient above 1e19 leaves f32. An infinite second moment would stay so, and its weight would never move again.
-TEST_P(OptimiserTest, TheSecondMomentStaysFinite) {
+TEST_P(OptimizerTest, TheSecondMomentStaysFinite) {
   std::vector<float> w(21, 1.0f), g(21, 3e25f), m(21), v(21);
   table->adamw(w.data(), g.data(), m.data(), v.data(), w.size(), 0.01f, 0.9f, 0.95f, 1e-8f, 0.0f, 0.1f, 0.05f, 1.0f);
   for (const float x : v) EXPECT_EQ(x, kLargestMoment);
@@ -132,7 +132,7 @@ TEST_P(OptimiserTest, TheSecondMomentStaysFinite) {
   for (const uint16_t x : v16) EXPECT_TRUE(std::isfinite(bf16_to_f32(x)));
 }
 
-VITRINE_FOR_EVERY_TARGET(OptimiserTest);
+VITRINE_FOR_EVERY_TARGET(OptimizerTest);
 
 }  // namespace
 }  // namespace vitrine

@@ -1,4 +1,4 @@
-// NorMuon and SOAP against pytorch_optimizer (tests/golden/optimisers/make_normuon_soap.py), and what they share with the others.
+// NorMuon and SOAP against pytorch_optimizer (tests/golden/optimizers/make_normuon_soap.py), and what they share with the others.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,13 +14,13 @@
 namespace vitrine {
 namespace {
 
-using Kind = OptimiserOptions::Kind;
+using Kind = OptimizerOptions::Kind;
 
-std::string optimiser_folder() { return std::string(VITRINE_GOLDEN) + "/optimisers/"; }
-Json told(const std::string& name) { return read_json(optimiser_folder() + "normuon_soap.json").at(name); }
+std::string optimizer_folder() { return std::string(VITRINE_GOLDEN) + "/optimizers/"; }
+Json told(const std::string& name) { return read_json(optimizer_folder() + "normuon_soap.json").at(name); }
 
 void expect_weights(const Learner& learner, const std::string& file, size_t least) {
-  const Checkpoint expected = open_safetensors(optimiser_folder() + file);
+  const Checkpoint expected = open_safetensors(optimizer_folder() + file);
   size_t compared = 0;
   for (const Parameter& p : learner.parameters().list()) {
     if (expected.find(p.name) == nullptr) continue;
@@ -37,12 +37,12 @@ void expect_weights(const Learner& learner, const std::string& file, size_t leas
 
 LearnerOptions normuon_options(const std::string& name) {
   LearnerOptions options;
-  options.optimiser = {.kind = Kind::normuon, .momentum = 0.95, .adamw_lr = 0.25};
+  options.optimizer = {.kind = Kind::normuon, .momentum = 0.95, .adamw_lr = 0.25};
   if (name == "qwen3") {
-    options.optimiser.scale = OptimiserOptions::Scale::original;
-    options.optimiser.momentum = 0.8;
-    options.optimiser.neuron_beta = 0.9;
-    options.optimiser.nesterov = false;
+    options.optimizer.scale = OptimizerOptions::Scale::original;
+    options.optimizer.momentum = 0.8;
+    options.optimizer.neuron_beta = 0.9;
+    options.optimizer.nesterov = false;
   }
   options.threads = 2;
   return options;
@@ -78,8 +78,8 @@ float noise(uint32_t i, uint32_t step, uint32_t which) {
 TEST(SoapGolden, TwelveSteps) {
   const Json gold = told("soap");
   LearnerOptions options;
-  options.optimiser = {.kind = Kind::soap, .beta1 = 0.9, .beta2 = 0.95, .shampoo_beta = 0.8, .frequency = 4};
-  options.optimiser.largest_side = gold.at("largest_side").get<int64_t>();
+  options.optimizer = {.kind = Kind::soap, .beta1 = 0.9, .beta2 = 0.95, .shampoo_beta = 0.8, .frequency = 4};
+  options.optimizer.largest_side = gold.at("largest_side").get<int64_t>();
   options.threads = 2;
   Learner learner(open_model(Golden::open("llama").model()), options);
   for (uint32_t step = 1; step <= gold.at("steps").get<uint32_t>(); ++step) {
@@ -90,14 +90,14 @@ TEST(SoapGolden, TwelveSteps) {
         for (uint32_t i = 0; i < p.count; ++i)
           learner.parameters().gradients(p)[i] = noise(i, step, which) * 0.2f * static_cast<float>(step);  // half of it counts
       }
-    learner.optimiser().step(learner.engine().context().pool(), 3e-3, 0.5, step);
+    learner.optimizer().step(learner.engine().context().pool(), 3e-3, 0.5, step);
   }
   expect_weights(learner, "soap.safetensors", 2);
 }
 
 class ByMatrices : public testing::TestWithParam<Kind> {
  protected:
-  static OptimiserOptions options(Kind kind) { return {.kind = kind, .momentum = kind == Kind::soap ? 0 : 0.95, .frequency = 2}; }
+  static OptimizerOptions options(Kind kind) { return {.kind = kind, .momentum = kind == Kind::soap ? 0 : 0.95, .frequency = 2}; }
 };
 
 TEST_P(ByMatrices, GiveTheSameBitsOnAnyNumberOfThreads) {
@@ -107,7 +107,7 @@ TEST_P(ByMatrices, GiveTheSameBitsOnAnyNumberOfThreads) {
     std::vector<float> first;
     for (const int threads : {1, 3}) {
       LearnerOptions o;
-      o.optimiser = options(GetParam());
+      o.optimizer = options(GetParam());
       o.threads = threads;
       Learner learner(open_model(gold.model()), o);
       double before = 0, after = 0;
@@ -125,7 +125,7 @@ TEST_P(ByMatrices, RanksLearnWhatOneLearns) {
   const Golden gold = Golden::open("llama");
   const Batch batch = golden_batch(gold.prompt("train"));
   LearnerOptions o;
-  o.optimiser = options(GetParam());
+  o.optimizer = options(GetParam());
   o.threads = 1;
   Learner alone(open_model(gold.model()), o);
   std::vector<double> losses;
@@ -139,16 +139,16 @@ TEST_P(ByMatrices, RanksLearnWhatOneLearns) {
     const Batch part = GetParam() != Kind::soap ? part_of(batch, comm.rank(), 2) : comm.rank() == 0 ? batch : Batch();
     for (const double want : losses) EXPECT_NEAR(learner.step(std::span(&part, 1), 1e-3).loss, want, 1e-4 * want);
     size_t shown = 0, mine_here = 0;
-    for (const Optimiser::Aside& aside : learner.optimiser().asides()) mine_here += aside.values.empty() ? 0 : 1;
-    EXPECT_LT(mine_here, learner.optimiser().asides().size());
-    learner.each_state({}, [&](const Optimiser::Aside& aside, const float* values) {
+    for (const Optimizer::Aside& aside : learner.optimizer().asides()) mine_here += aside.values.empty() ? 0 : 1;
+    EXPECT_LT(mine_here, learner.optimizer().asides().size());
+    learner.each_state({}, [&](const Optimizer::Aside& aside, const float* values) {
       double sum = 0;
       for (size_t i = 0; i < aside.size(); ++i) sum += static_cast<double>(std::abs(values[i]));
       EXPECT_GT(sum, 0) << aside.name;
       ++shown;
     });
     if (comm.rank() == 0) {
-      EXPECT_EQ(shown, learner.optimiser().asides().size());
+      EXPECT_EQ(shown, learner.optimizer().asides().size());
     }
   });
 }
@@ -174,28 +174,28 @@ INSTANTIATE_TEST_SUITE_P(Every, ByMatrices, testing::Values(Kind::normuon, Kind:
                          [](const auto& test) { return std::string(test.param == Kind::soap ? "Soap" : "NorMuon"); });
 
 TEST(ByMatricesConfig, KeysAreRead) {
-  const auto parse = [](const std::string& optimiser) {
+  const auto parse = [](const std::string& optimizer) {
     return parse_train_config(
-               "model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\nout: o\noptimiser: {" + optimiser + "}\n",
+               "model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\nout: o\noptimizer: {" + optimizer + "}\n",
                "c.yaml")
-        .optimiser;
+        .optimizer;
   };
-  const auto refused = [&](const std::string& optimiser) { return message_of<FileError>([&] { parse(optimiser); }); };
-  const OptimiserOptions normuon = parse("name: normuon, lr: 1e-2, neuron_beta: 0.9, iterations: 4, adamw_lr: 1e-3");
+  const auto refused = [&](const std::string& optimizer) { return message_of<FileError>([&] { parse(optimizer); }); };
+  const OptimizerOptions normuon = parse("name: normuon, lr: 1e-2, neuron_beta: 0.9, iterations: 4, adamw_lr: 1e-3");
   EXPECT_EQ(normuon.kind, Kind::normuon);
   EXPECT_EQ(normuon.momentum, 0.95);
   EXPECT_EQ(normuon.neuron_beta, 0.9);
   EXPECT_DOUBLE_EQ(normuon.adamw_lr, 0.1);
-  const OptimiserOptions soap = parse("name: soap, lr: 3e-3, betas: [0.9, 0.99], frequency: 5, largest_side: 100");
+  const OptimizerOptions soap = parse("name: soap, lr: 3e-3, betas: [0.9, 0.99], frequency: 5, largest_side: 100");
   EXPECT_EQ(soap.kind, Kind::soap);
   EXPECT_EQ(soap.shampoo_beta, 0.99);
   EXPECT_EQ(soap.frequency, 5);
   EXPECT_EQ(soap.largest_side, 100);
   EXPECT_EQ(parse("name: soap, lr: 1, shampoo_beta: 0.5").beta1, 0.95);
   EXPECT_EQ(parse("name: soap, lr: 1, shampoo_beta: 0.5").shampoo_beta, 0.5);
-  EXPECT_CONTAINS(refused("name: muon, lr: 1, neuron_beta: 0.5"), "\"optimiser.neuron_beta\"");
-  EXPECT_CONTAINS(refused("name: soap, lr: 1, momentum: 0.5"), "\"optimiser.momentum\"");
-  EXPECT_CONTAINS(refused("name: soap, lr: 1, frequency: 0"), "\"optimiser.frequency\"");
+  EXPECT_CONTAINS(refused("name: muon, lr: 1, neuron_beta: 0.5"), "\"optimizer.neuron_beta\"");
+  EXPECT_CONTAINS(refused("name: soap, lr: 1, momentum: 0.5"), "\"optimizer.momentum\"");
+  EXPECT_CONTAINS(refused("name: soap, lr: 1, frequency: 0"), "\"optimizer.frequency\"");
   EXPECT_CONTAINS(refused("name: normuon, lr: 1, neuron_beta: 1"), "expected a number from 0 to 0.999999");
   EXPECT_CONTAINS(refused("name: soup, lr: 1"), "soap");
 }

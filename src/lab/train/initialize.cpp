@@ -1,4 +1,4 @@
-#include "train/initialise.h"
+#include "train/initialize.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,15 +10,15 @@
 namespace vitrine {
 namespace {
 
-// n values of N(centre, std), two from each counter value (Box and Muller, 1958).
-void draw(float* w, size_t n, double centre, double std, uint64_t seed, uint64_t stream) {
+// n values of N(center, std), two from each counter value (Box and Muller, 1958).
+void draw(float* w, size_t n, double center, double std, uint64_t seed, uint64_t stream) {
   constexpr double kTurn = 6.283185307179586;
   for (size_t i = 0; i < n; i += 2) {
     const auto words = philox(seed, i / 2, stream);
     const double u = (static_cast<double>(words[0]) + 0.5) * 0x1p-32, angle = kTurn * static_cast<double>(words[1]) * 0x1p-32;
     const double radius = std * std::sqrt(-2 * std::log(u));
-    w[i] = static_cast<float>(centre + radius * std::cos(angle));
-    if (i + 1 < n) w[i + 1] = static_cast<float>(centre + radius * std::sin(angle));
+    w[i] = static_cast<float>(center + radius * std::cos(angle));
+    if (i + 1 < n) w[i + 1] = static_cast<float>(center + radius * std::sin(angle));
   }
 }
 
@@ -30,7 +30,7 @@ void draw_decays(float* w, size_t n, uint64_t seed, uint64_t stream) {
 
 }  // namespace
 
-void initialise(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
+void initialize(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
   const ModelShape shape = model.shape();
   const double offset = model.layer(0).norm.offset;
   for (const Parameter& p : parameters.list()) {

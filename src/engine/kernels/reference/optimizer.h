@@ -1,5 +1,5 @@
 #pragma once
-// One step of an optimiser over n neighbouring parameters, and the sum a gradient's norm is made of. Definition in plain
+// One step of an optimizer over n neighboring parameters, and the sum a gradient's norm is made of. Definition in plain
 // loops, over the scalar.
 #include <algorithm>
 #include <bit>

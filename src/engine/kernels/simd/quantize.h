@@ -6,7 +6,7 @@ namespace vitrine {
 namespace {
 
 /// 32 of a block, from its value `at` on.
-HWY_INLINE void quantise_part(const float* x, ActivationBlock* y, size_t at) {
+HWY_INLINE void quantize_part(const float* x, ActivationBlock* y, size_t at) {
   Vec v[kVectors], m = hn::Zero(Tag());
   auto finite = hn::FirstN(Tag(), kLanes);
   for (int i = 0; i < kVectors; ++i) {
@@ -33,11 +33,11 @@ HWY_INLINE void quantise_part(const float* x, ActivationBlock* y, size_t at) {
   y->scale[at / kBlock] = scale;
 }
 
-void quantise_int8(const float* x, size_t n, ActivationBlock* y) {
+void quantize_int8(const float* x, size_t n, ActivationBlock* y) {
   for (; n > 0; ++y) {
     const size_t here = min_of(n, ActivationBlock::kElements);
     if (here < ActivationBlock::kElements) memset(y, 0, sizeof *y);
-    for (size_t at = 0; at < here; at += kBlock) quantise_part(x + at, y, at);
+    for (size_t at = 0; at < here; at += kBlock) quantize_part(x + at, y, at);
     x += here, n -= here;
   }
 }

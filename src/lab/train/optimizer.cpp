@@ -1,4 +1,4 @@
-#include "train/optimiser.h"
+#include "train/optimizer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -29,20 +29,20 @@ void check_globs(const char* key, const std::vector<std::string>& globs, const P
   for (const Parameter& p : parameters.list()) names.push_back(p.name);
   for (const std::string& glob : globs)
     if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(glob, name); }))
-      throw InputError(std::string("optimiser.") + key + ": \"" + glob +
+      throw InputError(std::string("optimizer.") + key + ": \"" + glob +
                        "\" fits no parameter of this model; the nearest name is \"" + nearest(glob, names) +
                        "\", and * stands for any characters");
 }
 
-int state_buffers(const OptimiserOptions& options) {
-  if (options.kind != OptimiserOptions::Kind::sgd) return 2;
+int state_buffers(const OptimizerOptions& options) {
+  if (options.kind != OptimizerOptions::Kind::sgd) return 2;
   return options.momentum != 0 ? 1 : 0;
 }
-bool in_bf16(const OptimiserOptions& options) { return options.kind == OptimiserOptions::Kind::adamw && options.bf16_moments; }
+bool in_bf16(const OptimizerOptions& options) { return options.kind == OptimizerOptions::Kind::adamw && options.bf16_moments; }
 
 }  // namespace
 
-std::vector<bool> Optimiser::whole(const OptimiserOptions& options, const Parameters& parameters) {
+std::vector<bool> Optimizer::whole(const OptimizerOptions& options, const Parameters& parameters) {
   std::vector<bool> whole;
   for (const Parameter& p : parameters.list()) {
     const MatrixShape shape = matrix_shape(p);
@@ -51,7 +51,7 @@ std::vector<bool> Optimiser::whole(const OptimiserOptions& options, const Parame
   return whole;
 }
 
-Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& parameters, Shards& shards)
+Optimizer::Optimizer(const OptimizerOptions& options, const Parameters& parameters, Shards& shards)
     : options_(options), parameters_(parameters), shards_(shards) {
   check_globs("decay", options.decay, parameters);
   check_globs("no_decay", options.no_decay, parameters);
@@ -92,19 +92,19 @@ Optimiser::Optimiser(const OptimiserOptions& options, const Parameters& paramete
   }
 }
 
-double Optimiser::bytes(const OptimiserOptions& options, double numbers, int ranks) {
-  const double asides = options.kind == OptimiserOptions::Kind::soap ? 8.5 * sizeof(float) : 0;
+double Optimizer::bytes(const OptimizerOptions& options, double numbers, int ranks) {
+  const double asides = options.kind == OptimizerOptions::Kind::soap ? 8.5 * sizeof(float) : 0;
   const double of_state = asides + (in_bf16(options) ? sizeof(uint16_t) : sizeof(float)) * state_buffers(options);
   return numbers * (2 * sizeof(float) + of_state / ranks);
 }
 
 template <class F>
-void Optimiser::each_chunk(ThreadPool& pool, F&& f) const {
+void Optimizer::each_chunk(ThreadPool& pool, F&& f) const {
   pool.run(static_cast<int64_t>(chunks_.size()),
            [&](int64_t i, int) { f(static_cast<size_t>(i), chunks_[static_cast<size_t>(i)]); });
 }
 
-std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks, const std::vector<double>& of_matrices) const {
+std::vector<double> Optimizer::joined(const std::vector<double>& of_chunks, const std::vector<double>& of_matrices) const {
   std::vector<double> sums(parameters_.list().size());
   for (size_t i = 0; i < chunks_.size(); ++i) sums[chunks_[i].parameter] += of_chunks[i];
   for (size_t i = 0; i < of_matrices.size(); ++i) sums[matrices_[i].parameter] += of_matrices[i];
@@ -112,7 +112,7 @@ std::vector<double> Optimiser::joined(const std::vector<double>& of_chunks, cons
   return sums;
 }
 
-Norms Optimiser::gradient_norms(ThreadPool& pool, const ParameterGradients* more) const {
+Norms Optimizer::gradient_norms(ThreadPool& pool, const ParameterGradients* more) const {
   parameters_.all_gradients().complete();
   if (more != nullptr) more->complete();
   std::vector<double> sums(chunks_.size());
@@ -135,7 +135,7 @@ Norms Optimiser::gradient_norms(ThreadPool& pool, const ParameterGradients* more
   return norms;
 }
 
-void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t number, Update* update) {
+void Optimizer::step(ThreadPool& pool, double lr, double gradient_scale, int64_t number, Update* update) {
   const auto t = static_cast<double>(number);
   const auto f = [](double x) { return static_cast<float>(x); };
   const float bias1 = f(1 - std::pow(options_.beta1, t)), bias2 = f(1 - std::pow(options_.beta2, t));
@@ -151,7 +151,7 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
     const auto& [m, m_bf16] = state_[0];
     const auto& [v, v_bf16] = state_[1];
-    if (options_.kind == OptimiserOptions::Kind::sgd)
+    if (options_.kind == OptimizerOptions::Kind::sgd)
       kernels().sgd(w, g, m ? m.data() + c.kept[0] : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
     else if (options_.bf16_moments)
       kernels().adamw_bf16(w, g, m_bf16.data() + c.kept[0], v_bf16.data() + c.kept[1], c.count, f(lr), f(options_.beta1),
@@ -178,15 +178,15 @@ void Optimiser::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
   for (double& x : update->weight) x = std::sqrt(x);
 }
 
-size_t Optimiser::states() const { return static_cast<size_t>(state_buffers(options_)); }
+size_t Optimizer::states() const { return static_cast<size_t>(state_buffers(options_)); }
 
-std::string Optimiser::state_of(size_t which, const Parameter& parameter) const {
+std::string Optimizer::state_of(size_t which, const Parameter& parameter) const {
   const auto i = static_cast<size_t>(&parameter - parameters_.list().data());
-  if (options_.kind == OptimiserOptions::Kind::sgd || !keeps(1, i)) return which == 0 ? "momentum" : "";
+  if (options_.kind == OptimizerOptions::Kind::sgd || !keeps(1, i)) return which == 0 ? "momentum" : "";
   return which == 0 ? "first_moment" : "second_moment";
 }
 
-const float* Optimiser::whole_state(size_t which, float* room) const {
+const float* Optimizer::whole_state(size_t which, float* room) const {
   const auto& [f32, bf16] = state_[which];
   if (f32 && f32.size() == parameters_.size()) return f32.data();
   for (const Chunk& c : chunks_) {
@@ -200,7 +200,7 @@ const float* Optimiser::whole_state(size_t which, float* room) const {
   return room;
 }
 
-void Optimiser::set_state(size_t which, const Parameter& parameter, const float* numbers) {
+void Optimizer::set_state(size_t which, const Parameter& parameter, const float* numbers) {
   const auto& [f32, bf16] = state_[which];
   for (const Chunk& c : chunks_) {
     if (&parameters_.list()[c.parameter] != &parameter) continue;

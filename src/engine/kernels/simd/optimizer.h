@@ -1,6 +1,6 @@
 #pragma once
-// Optimiser steps in one pass over parameter, gradient and moments: they run at the memory's speed. Formulas:
-// kernels/reference/optimiser.h.
+// Optimizer steps in one pass over parameter, gradient and moments: they run at the memory's speed. Formulas:
+// kernels/reference/optimizer.h.
 #include <math.h>  // sqrtf: std::sqrt is an inline function, see vec.h
 
 #include "kernels/simd/bf16.h"

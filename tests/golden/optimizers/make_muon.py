@@ -3,7 +3,7 @@
 
 usage: make_muon.py   (torch 2.15.0, transformers 5.24.0, safetensors; float32, CPU)
 
-Muon's orthogonalisation rounds to bf16. Here torch's own function runs in float32 instead: it asks the module's `torch` for
+Muon's orthogonalization rounds to bf16. Here torch's own function runs in float32 instead: it asks the module's `torch` for
 bfloat16 by name, and is given a stand-in that says float32. What the rounding would change is in muon.json (`bf16`).
 """
 import json, pathlib, types

@@ -19,7 +19,7 @@ double divergence(const std::string& file) {
   return compared.json()["kl"]["mean"].get<double>();
 }
 
-TEST(QuantiseCommands, AnImportanceMatrixBringsAFileNearer) {
+TEST(QuantizeCommands, AnImportanceMatrixBringsAFileNearer) {
   const Scratch scratch;
   const std::string matrix = scratch / "imatrix.gguf";
   const Outcome collected = vitrine({"imatrix", "--file", kFableTexts, "--context", "256", "--out", matrix, "--json"});
@@ -44,7 +44,7 @@ TEST(QuantiseCommands, AnImportanceMatrixBringsAFileNearer) {
   EXPECT_NEAR(info["weight_bytes"]["bits_per_weight"].get<double>(), 3.96, 0.1);
 }
 
-TEST(QuantiseCommands, AConversionGoesOnWhereTheDiskWasFull) {
+TEST(QuantizeCommands, AConversionGoesOnWhereTheDiskWasFull) {
   const Scratch scratch;
   const std::string whole = scratch / "whole.gguf", file = scratch / "file.gguf", folder = scratch / ".converting-file.gguf";
   const auto convert = [&](const std::string& out, const std::string& type) {
@@ -72,7 +72,7 @@ TEST(QuantiseCommands, AConversionGoesOnWhereTheDiskWasFull) {
   EXPECT_EQ(read_file(file), read_file(scratch / "q4_0.gguf"));
 }
 
-TEST(QuantiseCommands, WhatIsWrongIsSaid) {
+TEST(QuantizeCommands, WhatIsWrongIsSaid) {
   const Scratch scratch;
   expect_refused({"convert", kShipped, scratch / "a.gguf", "--dtype", "iq1_s"},
                  {"IQ1_S puts blk.0.", "an importance matrix", "vitrine imatrix"});
@@ -84,7 +84,7 @@ TEST(QuantiseCommands, WhatIsWrongIsSaid) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
-TEST(QuantiseCommands, InfoOfWhatIsNotRun) {
+TEST(QuantizeCommands, InfoOfWhatIsNotRun) {
   const Scratch scratch;
   const std::vector<float> row(64);
   GgufWriter writer(scratch / "mamba.gguf", {{"general.architecture", std::string("mamba")}},

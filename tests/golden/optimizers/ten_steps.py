@@ -1,4 +1,4 @@
-"""Ten steps on a golden model: the matrices of the blocks by one optimiser, the rest by torch.optim.AdamW."""
+"""Ten steps on a golden model: the matrices of the blocks by one optimizer, the rest by torch.optim.AdamW."""
 import json, pathlib
 import torch
 from transformers import AutoModelForCausalLM
@@ -15,14 +15,14 @@ def load(name):
 
 
 def ten_steps(name, of_matrices):
-    """of_matrices: makes the optimiser of a list of matrices. The loss before each step, and the weights afterwards."""
+    """of_matrices: makes the optimizer of a list of matrices. The loss before each step, and the weights afterwards."""
     torch.manual_seed(0)
     model, prompt = load(name)
     ids, labels = torch.tensor(prompt["input_ids"]), torch.tensor(prompt["labels"])
     matrices = [(n, p) for n, p in model.named_parameters() if p.ndim == 2 and (".layers." in n or ".h." in n)]
     named = {n for n, _ in matrices}
     rest = [(n, p) for n, p in model.named_parameters() if n not in named]
-    optimiser = of_matrices([p for _, p in matrices])
+    optimizer = of_matrices([p for _, p in matrices])
     adamw = torch.optim.AdamW([{"params": [p for _, p in rest if p.ndim == 2], "weight_decay": DECAY},
                                {"params": [p for _, p in rest if p.ndim != 2], "weight_decay": 0.0}],
                               lr=LR / 4, betas=BETAS, eps=1e-8, foreach=False)
@@ -33,5 +33,5 @@ def ten_steps(name, of_matrices):
         losses.append(loss.item())
         model.zero_grad()
         loss.backward()
-        optimiser.step(), adamw.step()
+        optimizer.step(), adamw.step()
     return losses, {n: p.detach().clone() for n, p in model.named_parameters()}

@@ -1,4 +1,4 @@
-// What the optimiser learns as wholes: the matrices of the blocks, by Muon, NorMuon or SOAP.
+// What the optimizer learns as wholes: the matrices of the blocks, by Muon, NorMuon or SOAP.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,18 +11,18 @@
 #include "base/error.h"
 #include "kernels/table.h"
 #include "train/matrix_shape.h"
-#include "train/optimiser.h"
+#include "train/optimizer.h"
 
 namespace vitrine {
 namespace {
 
-using Kind = OptimiserOptions::Kind;
+using Kind = OptimizerOptions::Kind;
 
 // Muon's: how the rate of a matrix follows from its shape.
-double scale_of(const OptimiserOptions& options, const Parameter& p) {
+double scale_of(const OptimizerOptions& options, const Parameter& p) {
   const MatrixShape shape = matrix_shape(p);
   const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns);
-  if (options.scale == OptimiserOptions::Scale::match_rms) return 0.2 * std::sqrt(std::max(rows, columns));
+  if (options.scale == OptimizerOptions::Scale::match_rms) return 0.2 * std::sqrt(std::max(rows, columns));
   return std::sqrt(std::max(1.0, p.by_columns ? columns / rows : rows / columns));
 }
 
@@ -37,12 +37,12 @@ void gather_momentum(float* g, float* m, size_t n, float momentum, bool nesterov
 
 }  // namespace
 
-size_t Optimiser::Aside::size() const {
+size_t Optimizer::Aside::size() const {
   return static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
 }
 
 // here: this rank keeps it.
-void Optimiser::add_asides(size_t parameter, bool here) {
+void Optimizer::add_asides(size_t parameter, bool here) {
   const Parameter& p = parameters_.list()[parameter];
   const MatrixShape shape = matrix_shape(p);
   const auto matrices = static_cast<int64_t>(shape.matrices), rows = static_cast<int64_t>(shape.rows),
@@ -63,14 +63,14 @@ void Optimiser::add_asides(size_t parameter, bool here) {
 }
 
 // The values that a matrix keeps under that name; null: it keeps none.
-float* Optimiser::aside(const Matrix& m, const char* name) {
+float* Optimizer::aside(const Matrix& m, const char* name) {
   auto a = std::ranges::lower_bound(asides_, m.parameter, {}, &Aside::parameter);  // they are in the parameters' order
   for (; a != asides_.end() && a->parameter == m.parameter; ++a)
     if (a->name == name) return a->values.data() + m.number * (a->size() / static_cast<size_t>(a->shape[0]));
   return nullptr;
 }
 
-void Optimiser::make_workers(int threads) {
+void Optimizer::make_workers(int threads) {
   size_t rows = 0, columns = 0, side = 0, longer = 0, all = 0, rotated = 1;
   for (const Matrix& m : matrices_) {
     rows = std::max(rows, m.rows);
@@ -83,26 +83,26 @@ void Optimiser::make_workers(int threads) {
   }
   // No more at a time than fit into what Muon saves by keeping one moment: bytes() counts two.
   const double fit = options_.kind == Kind::soap ? static_cast<double>(threads)
-                                                 : static_cast<double>(all * sizeof(float)) / Orthogonaliser::bytes(side, longer);
+                                                 : static_cast<double>(all * sizeof(float)) / Orthogonalizer::bytes(side, longer);
   const size_t most = std::min({static_cast<size_t>(threads), matrices_.size(), static_cast<size_t>(std::max(1.0, fit))});
   while (workers_.size() < most) {
     Worker& worker = workers_.emplace_back();
     if (options_.kind == Kind::soap)
       worker.soap.emplace(rows, columns, rotated);
     else
-      worker.orthogonaliser.emplace(side, longer);
+      worker.orthogonalizer.emplace(side, longer);
     if (options_.kind == Kind::normuon) worker.update = FloatBuffer(rows * columns);
   }
 }
 
 // The orthogonal matrix, each neuron's part divided by the root of its mean square over the steps, then brought to its length.
-void Optimiser::step_normuon(Worker& worker, const Matrix& m, double lr) {
+void Optimizer::step_normuon(Worker& worker, const Matrix& m, double lr) {
   constexpr double kSmallest = 1e-10;
   const Parameter& p = parameters_.list()[m.parameter];
   const size_t count = m.rows * m.columns, neurons = p.by_columns ? m.columns : m.rows, inputs = count / neurons;
   float* const u = worker.update.data();
   std::fill_n(u, count, 0.0f);
-  worker.orthogonaliser->add(parameters_.gradients() + m.begin, m.rows, m.columns, options_.iterations, 1, u);
+  worker.orthogonalizer->add(parameters_.gradients() + m.begin, m.rows, m.columns, options_.iterations, 1, u);
   const double before = std::sqrt(kernels().sum_of_squares(u, count));
   float* const squares = aside(m, "neuron_squares");
   const size_t next_input = p.by_columns ? m.columns : 1, next_neuron = p.by_columns ? 1 : m.columns;
@@ -117,7 +117,7 @@ void Optimiser::step_normuon(Worker& worker, const Matrix& m, double lr) {
     for (size_t i = 0; i < inputs; ++i) part[i * next_input] *= factor;
   }
   const double length = std::sqrt(kernels().sum_of_squares(u, count)) + kSmallest;
-  const double wanted = options_.scale == OptimiserOptions::Scale::match_rms ? 0.2 * std::sqrt(static_cast<double>(count))
+  const double wanted = options_.scale == OptimizerOptions::Scale::match_rms ? 0.2 * std::sqrt(static_cast<double>(count))
                                                                              : scale_of(options_, p) * before;
   const auto rate = static_cast<float>(lr * wanted / length);
   float* const w = parameters_.weights() + m.begin;
@@ -126,7 +126,7 @@ void Optimiser::step_normuon(Worker& worker, const Matrix& m, double lr) {
 
 // They are done after all else. Each is one thread's from begin to end: those of a model are many, and what they take stays in a
 // core's cache.
-void Optimiser::step_matrices(ThreadPool& pool, double lr, double gradient_scale, int64_t number, std::vector<double>* changes,
+void Optimizer::step_matrices(ThreadPool& pool, double lr, double gradient_scale, int64_t number, std::vector<double>* changes,
                               std::vector<double>* weights) {
   if (workers_.empty()) make_workers(pool.threads());
   for (std::vector<double>* sums : {changes, weights})
@@ -159,7 +159,7 @@ void Optimiser::step_matrices(ThreadPool& pool, double lr, double gradient_scale
         if (options_.kind == Kind::normuon)
           step_normuon(mine, m, lr);
         else
-          mine.orthogonaliser->add(g, m.rows, m.columns, options_.iterations, -lr * scale_of(options_, p), w);
+          mine.orthogonalizer->add(g, m.rows, m.columns, options_.iterations, -lr * scale_of(options_, p), w);
       }
       if (parameters_.begins_with_zeros(p)) std::memset(g, 0, count * sizeof(float));
       if (changes == nullptr) continue;
