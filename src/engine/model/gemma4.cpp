@@ -324,9 +324,10 @@ void Gemma4::add_mixture(PartList& list, Gemma4Mixture& w) const {
 // The one number that all global layers, or all with a window, have in a list of one for each layer.
 int64_t of_kind(const ConfigReader& keys, const char* key, const Gemma4Config& c, bool global, int64_t absent) {
   const std::vector<int64_t> list = keys.counts(key);
-  if (list.size() == 1) return list[0];
+  if (list.size() == 1 && list[0] > 0) return list[0];
+  if (list.size() == 1) keys.fail(key, "expected a number above 0, or one for each layer");
   if (static_cast<int64_t>(list.size()) != c.n_layers)
-    keys.fail(key, "has " + std::to_string(list.size()) + " entries; expected one, or one for each of " +
+    keys.fail(key, "has " + std::to_string(list.size()) + " entries; expected one number above 0, or one for each of " +
                        std::to_string(c.n_layers) + " layers");
   int64_t found = 0;
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
@@ -344,6 +345,8 @@ void read_gguf_sizes(const ConfigReader& keys, Gemma4Config& c) {
   c.head_dim = keys.positive("attention.key_length_swa", {"attention.value_length_swa"}, c.global_head_dim);
   c.n_kv_heads = of_kind(keys, "attention.head_count_kv", c, false, c.n_heads);
   c.global_kv_heads = of_kind(keys, "attention.head_count_kv", c, true, c.n_kv_heads);
+  if (c.n_heads % c.n_kv_heads != 0 || c.n_heads % c.global_kv_heads != 0)
+    keys.fail("attention.head_count_kv", "does not divide the " + std::to_string(c.n_heads) + " heads of attention.head_count");
   c.shared_layers = keys.count("attention.shared_kv_layers", {}, 0);
   const std::vector<int64_t> widths = keys.counts("feed_forward_length");
   if (widths.empty() || widths[0] < 1) keys.fail("feed_forward_length", "is missing or 0; expected the hidden units of an MLP");

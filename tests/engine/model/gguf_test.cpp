@@ -53,6 +53,19 @@ TEST(GgufModelKeys, HeadsOfEachLayer) {
   EXPECT_CONTAINS(with("lfm2.shortconv.l_cache", {}), "lacks \"conv_L_cache\" (or \"shortconv.l_cache\")");
 }
 
+// Gemma 4 has one number, or one for each layer.
+TEST(GgufModelKeys, HeadsOfBothKindsOfLayers) {
+  const auto with = [](const GgufValue& value) {
+    const Scratch scratch;
+    const std::string path = changed_gguf(scratch, golden_file("gemma4"), {{"gemma4.attention.head_count_kv", value}});
+    return message_of<FileError>([&] { open_model(path); });
+  };
+  EXPECT_CONTAINS(with(uint32_t{0}), "\"attention.head_count_kv\"");
+  EXPECT_CONTAINS(with(std::vector<int32_t>{0}), "\"attention.head_count_kv\"");
+  EXPECT_CONTAINS(with(uint32_t{3}), "does not divide the 4 heads");
+  EXPECT_CONTAINS(with(std::vector<int32_t>{2, 0}), "has 2 entries; expected one number above 0, or one for each of");
+}
+
 class GgufModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufModel, F32FileGivesTheGoldenNumbers) {
