@@ -27,6 +27,8 @@
   FAMILY(granite)                \
   FAMILY(granitemoehybrid)       \
   FAMILY(phi3)                   \
+  FAMILY(glm)                    \
+  FAMILY(glm4)                   \
   FAMILY(lfm2)                   \
   FAMILY(classic_decoder)
 

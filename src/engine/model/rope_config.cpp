@@ -99,7 +99,10 @@ Scaling read_type(const Settings& s) {
 // share: partial_rotary_factor of the configuration around the object.
 RopeSpec read_settings(const ModelConfig& config, const Settings& s, int64_t head_dim, double theta, double share) {
   const ConfigReader& keys = s.keys;
-  RopeSpec spec{.theta = keys.number("rope_theta", {}, theta), .rotary_dim = head_dim, .scaling = read_type(s)};
+  RopeSpec spec{.theta = keys.number("rope_theta", {}, theta),
+                .rotary_dim = head_dim,
+                .layout = s.absent.pairs ? RopeLayout::pairs : RopeLayout::halves,
+                .scaling = read_type(s)};
   const ConfigReader& of_share = keys.has("partial_rotary_factor") ? keys : config.keys;
   share = keys.number("partial_rotary_factor", {}, share);
   if (spec.scaling == Scaling::proportional) {

@@ -11,7 +11,8 @@ struct RopeDefaults {
   double theta = 10000;
   Json settings = nullptr;           // rope_parameters of a config.json that has none
   std::optional<double> share = {};  // partial_rotary_factor; nothing: heads rotate as a whole, and no config.json may differ
-  bool pairs_in_gguf = false;        // there W_Q and W_K are ordered so that neighboring components rotate together
+  bool pairs = false;                // neighboring components rotate together
+  bool pairs_in_gguf = false;        // there alone: W_Q and W_K are ordered for it
   bool only_longrope = false;        // no other scaling, and "su" and "yarn" are older names of it
   int64_t original_context = 0;      // original_max_position_embeddings, of a family whose config.json always has it
 

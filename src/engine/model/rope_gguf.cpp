@@ -74,7 +74,7 @@ RopeSpec read_gguf_rope(const ModelConfig& config, const DecoderConfig& model, i
   const ConfigReader& keys = config.keys;
   RopeSpec spec{.theta = keys.number("rope.freq_base", {}, absent.theta),
                 .rotary_dim = keys.positive("rope.dimension_count", {}, head_dim),
-                .layout = absent.pairs_in_gguf ? RopeLayout::pairs : RopeLayout::halves};
+                .layout = absent.pairs || absent.pairs_in_gguf ? RopeLayout::pairs : RopeLayout::halves};
   check_rope(config, spec, head_dim);
   if (absent.settings.is_object() && absent.settings.value("rope_type", "") == "proportional") {
     read_gguf_proportional(config, spec);

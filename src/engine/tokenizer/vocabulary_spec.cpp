@@ -43,7 +43,8 @@ const std::vector<PreTokenization>& known_pre_tokenizations() {
   static const std::vector<PreTokenization> table = {
       {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"}, {gpt2}},
       {{"llama-bpe", "llama3", "llama-v3", "falcon3"}, {kLlama3}, true, true},
-      {{"smaug-bpe", "dbrx"}, {kLlama3}},
+      {{"glm4"}, {kLlama3}, true},
+      {{"smaug-bpe", "dbrx", "chatglm-bpe"}, {kLlama3}},
       {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {std::string(kQwen2Pattern)}},
       {{"qwen35"}, {kQwen35}},
       {{"gpt-4o", "llama4"}, {kGpt4o}},

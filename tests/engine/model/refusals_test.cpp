@@ -286,6 +286,32 @@ TEST(Refusals, SettingsOfSmolLm3) {
                   "names windows, although use_sliding_window is false or absent");
 }
 
+TEST(Refusals, SettingsOfGlm4) {
+  const auto with_share = [](const Json& share) {
+    return Changed("glm4").config([&](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = share; }).message();
+  };
+  EXPECT_CONTAINS(with_share(0.4), "gives 3 turning components; RoPE needs an even number from 2 to head_dim (8)");
+  EXPECT_CONTAINS(with_share(0.1), "gives 0 turning components");
+  EXPECT_CONTAINS(with_share(1.5), "\"rope_parameters.partial_rotary_factor\" is 1.5; is no share; expected a number above 0");
+  EXPECT_CONTAINS(Changed("glm4").set("head_dim", 10).message(), "gives 5 turning components");
+  EXPECT_CONTAINS(Changed("glm4").set("num_key_value_heads", 3).message(), "does not divide num_attention_heads (4)");
+  EXPECT_CONTAINS(Changed("glm4").set("hidden_act", "mish").message(), "\"hidden_act\" is \"mish\"");
+  EXPECT_CONTAINS(Changed("glm4").set("intermediate_size", 16).message(),
+                  "\"model.layers.0.mlp.gate_up_proj.weight\" is [28, 12]");
+  EXPECT_CONTAINS(Changed("glm4").set("intermediate_size", 16).message(), "expected [32, 12] = [2 * d_ff, d_model]");
+  for (const std::string name : {"post_self_attn_layernorm.weight", "post_mlp_layernorm.weight", "self_attn.k_proj.bias"})
+    EXPECT_CONTAINS(Changed("glm4")
+                        .tensors([&](TensorToWrite& t) {
+                          if (t.name.ends_with("0." + name)) t.name.clear();
+                        })
+                        .message(),
+                    "lacks the tensor \"model.layers.0." + name + "\"");
+  EXPECT_CONTAINS(Changed("glm4").set("attention_bias", false).message(), "model.layers.0.self_attn.k_proj.bias");
+  // The family without norms behind its sub-layers does not ignore a file's.
+  EXPECT_CONTAINS(Changed("glm4").set("model_type", "glm").set("architectures", {"GlmForCausalLM"}).message(),
+                  "post_mlp_layernorm");
+}
+
 TEST(Refusals, SettingsOfLfm2) {
   EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "full_attention"}).message(),
                   "has 2 entries; expected one for each of 3 layers");
@@ -353,6 +379,12 @@ TEST(AbsentKeys, MeanWhatTheyMeanInTheReference) {
     files.config_path = "config.json";
     return model_from_config(files)->shape();
   };
+  for (const char* glm : {"glm", "glm4"}) {  // transformers 5.24: GlmConfig(), Glm4Config()
+    EXPECT_EQ(shape(glm).n_kv_heads, 2);
+    EXPECT_EQ(shape(glm).head_dim, 128);
+    EXPECT_EQ(shape(glm).context_length, 131072);
+    EXPECT_FALSE(shape(glm).tied);
+  }
   // transformers 5.23: MistralConfig(), Qwen2Config(), LlamaConfig() of these sizes.
   EXPECT_EQ(shape("mistral").n_kv_heads, 8);
   EXPECT_EQ(shape("mistral", {{"num_key_value_heads", nullptr}}).n_kv_heads, 32);

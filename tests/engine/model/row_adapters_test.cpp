@@ -88,7 +88,8 @@ TEST_P(AdapterOfRows, ChangesItsRowsAsAtTheWeightsAndNoOthers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, AdapterOfRows,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "qwen3_moe", "mixtral", "gpt_oss_default_rope"),
+                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "qwen3_moe", "mixtral",
+                                         "gpt_oss_default_rope"),
                          [](const auto& test) { return test.param; });
 
 // Every matrix of every family meets the rows of the step in their order, or says which it has.

@@ -1,4 +1,4 @@
-// Vocabularies of GGUF files. The metadata is read by a few lines here, since src/engine/tokenizer does not know the format.
+// Vocabularies of GGUF files. The metadata is read by a few lines here, since src/engine/runtime/tokenizer does not know the format.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -304,8 +304,8 @@ void expect_same_ids(const Tokenizer& a, const Tokenizer& b) {
 }
 
 TEST(GgufVocabularyFiles, EveryWayToCutWords) {
-  for (const char* pre : {"gpt-2", "llama-bpe", "dbrx", "qwen2", "qwen35", "gpt-4o", "tekken", "falcon", "starcoder",
-                          "deepseek-coder", "deepseek-v3", "default"}) {
+  for (const char* pre : {"gpt-2", "llama-bpe", "dbrx", "glm4", "chatglm-bpe", "qwen2", "qwen35", "gpt-4o", "tekken", "falcon",
+                          "starcoder", "deepseek-coder", "deepseek-v3", "default"}) {
     SCOPED_TRACE(pre);
     for (const int variant : {0, 1, 2}) {
       VocabularySpec spec = small_byte_level();

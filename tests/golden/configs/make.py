@@ -42,7 +42,8 @@ def gemma2(width, layers, heads, kv_heads, head_dim, mlp, scalar):
 def llama_kin(kind, width, layers, heads, kv_heads, mlp, vocab, context, theta, tied, **more):
     name = dict(llama="LlamaForCausalLM", mistral="MistralForCausalLM", mixtral="MixtralForCausalLM", qwen2="Qwen2ForCausalLM",
                 qwen3_moe="Qwen3MoeForCausalLM", olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
-                granite="GraniteForCausalLM", granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM")[kind]
+                granite="GraniteForCausalLM", granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM",
+                glm="GlmForCausalLM", glm4="Glm4ForCausalLM")[kind]
     return dict(model_type=kind, architectures=[name], hidden_size=width, num_hidden_layers=layers,
                 num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=mlp, vocab_size=vocab,
                 max_position_embeddings=context, rope_theta=theta, tie_word_embeddings=tied, hidden_act="silu", **more)
@@ -128,6 +129,13 @@ CONFIGS = {
     "phi-4-mini": llama_kin("phi3", 3072, 32, 24, 8, 8192, 200064, 131072, 10000.0, True, rms_norm_eps=1e-5,
                             original_max_position_embeddings=4096, sliding_window=262144, partial_rotary_factor=0.75,
                             rope_scaling=dict(type="longrope", short_factor=[1.0] * 48, long_factor=PHI4_LONG)),
+    # Team GLM 2024, arXiv:2406.12793, and the configurations beside the weights.
+    "glm-4-9b": llama_kin("glm", 4096, 40, 32, 2, 13696, 151552, 131072, 10000.0, False, rms_norm_eps=1.5625e-07, head_dim=128,
+                          attention_bias=True, partial_rotary_factor=0.5),
+    "glm-4-9b-0414": llama_kin("glm4", 4096, 40, 32, 2, 13696, 151552, 32768, 10000.0, False, rms_norm_eps=1e-5, head_dim=128,
+                               attention_bias=True, partial_rotary_factor=0.5),
+    "glm-4-32b-0414": llama_kin("glm4", 6144, 61, 48, 2, 23040, 151552, 32768, 10000.0, False, rms_norm_eps=1e-5, head_dim=128,
+                                attention_bias=False, partial_rotary_factor=0.5),
     # arXiv:2401.04088, table 1; arXiv:2505.09388, table 2.
     "mixtral-8x7b": llama_kin("mixtral", 4096, 32, 32, 8, 14336, 32000, 32768, 1000000.0, False, rms_norm_eps=1e-5,
                               sliding_window=None, num_local_experts=8, num_experts_per_tok=2, output_router_logits=False,

@@ -2,7 +2,7 @@
 
 usage: make.py [MODEL ...]
 needs: gguf, torch, transformers, safetensors, numpy, sentencepiece (made with gguf 0.19.0, torch 2.15.0, transformers 5.23.0;
-olmo2, olmo3, smollm3, granite, phi3, gemma4 and lfm2 with transformers 5.24.0)
+olmo2, olmo3, smollm3, granite, phi3, gemma4, lfm2 and glm4 with transformers 5.24.0)
 
 qwen3_5.gguf              F32, written by llama.cpp's converter itself (make_converted.convert, whose sources it needs)
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
@@ -202,6 +202,8 @@ def add_config(writer, c):
     if arch in LLAMAS:
         writer.add_vocab_size(c["vocab_size"])
         writer.add_rope_dimension_count(head_dim)
+    if arch == "glm4":
+        writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
     if c.get("head_dim"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)

@@ -146,13 +146,15 @@ def from_transformers(run):
         norm_hooks(out, "per_layer_norm", by_layers(seen["per_layer_projection_norm"][0]), by_layers(seen["per_layer_projection_norm"][1]), c.rms_norm_eps, True)
         out["hook_per_layer"] = by_layers(seen["told"][1])
     rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.norm_eps if lfm2 else c.rms_norm_eps
-    writes_normed = hasattr(layers[0], "post_feedforward_layernorm")  # norms on what a sub-layer writes
+    glm4 = c.model_type == "glm4"
+    posts = ("post_self_attn_layernorm", "post_mlp_layernorm") if glm4 else ("post_attention_layernorm", "post_feedforward_layernorm")
+    writes_normed = hasattr(layers[0], posts[1])  # norms on what a sub-layer writes
     reads_normed = gpt2 or lfm2 or hasattr(layers[0], "input_layernorm")
     four_norms = writes_normed and reads_normed
     factor = getattr(c, "residual_multiplier", 1.0)  # Granite's, of what a sub-layer adds
     names = ({"ln1": "ln_1", "ln2": "ln_2", "attn": "attn", "o": "attn.c_proj", "mlp": "mlp"} if gpt2 else
              {"ln1": "operator_norm", "ln2": "ffn_norm", "attn": "self_attn", "o": "self_attn.out_proj", "mlp": "feed_forward"} if lfm2 else
-             {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if four_norms else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
+             {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if four_norms and not glm4 else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
     def mlp_hooks(out, ours, theirs):  # LFM2's
         for hook, matrix in dict(pre="w1", pre_linear="w3").items():
             out[f"{ours}mlp.hook_{hook}"] = from_(f"{theirs}feed_forward.{matrix}")
@@ -210,10 +212,10 @@ def from_transformers(run):
         projection = layer.attn.c_proj if gpt2 else layer.self_attn.out_proj if lfm2 else layer.self_attn.o_proj
         out[attn + "hook_result"] = results(z[0], (projection.weight.T if gpt2 else projection.weight).detach())
         out[attn + "hook_out"] = from_(theirs + names["o"])
-        out[ours + "hook_attn_out"] = run.scaled(from_(theirs + ("post_attention_layernorm" if writes_normed else names["o"])), factor)
+        out[ours + "hook_attn_out"] = run.scaled(from_(theirs + (posts[0] if writes_normed else names["o"])), factor)
         if writes_normed:
-            norm("ln1_post", "post_attention_layernorm")
-            norm("ln2_post", "post_feedforward_layernorm")
+            norm("ln1_post", posts[0])
+            norm("ln2_post", posts[1])
         if lfm2:
             mlp_hooks(out, ours, theirs)
             continue
@@ -238,7 +240,7 @@ def from_transformers(run):
             out[mlp + "hook_pre_linear"] = from_(theirs + "mlp.up_proj")
         last = next(n for n in ("mlp.c_proj", "mlp.down_proj", "shared_mlp.output_linear") if theirs + n in seen)
         out[mlp + "hook_post"] = into(theirs + last)
-        out[ours + "hook_mlp_out"] = run.scaled(from_(theirs + ("post_feedforward_layernorm" if writes_normed else last)), factor)
+        out[ours + "hook_mlp_out"] = run.scaled(from_(theirs + (posts[1] if writes_normed else last)), factor)
         if hasattr(layer, "per_layer_projection"):
             told = ours + "per_layer."
             out[told + "hook_pre"], out[told + "hook_pre_linear"] = from_(theirs + "per_layer_input_gate"), out["hook_per_layer"][:, i]

@@ -14,6 +14,7 @@ smollm3 the last of four layers turns nothing; the embedding is the output, too
 granite factors of embeddings (3), scores (0.4), updates (0.6) and a divisor of the logits (2.5)
 granite4  the same with the MLP's first two matrices stored as one (granitemoehybrid without experts and Mamba layers)
 phi3    stacked matrices, 6 of a head's 8 components turn, divided by LongRoPE's short factors; a window of 12
+glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
 gemma4  layers of two kinds: heads of 4 components and a window of 8, or heads of 8, of which 4 turn; the last three layers read
@@ -32,7 +33,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (Gemma3TextConfig, Gemma4TextConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
+    from transformers import (Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
                               Qwen3MoeConfig, SmolLM3Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -82,6 +83,8 @@ def specs(tokenizers):
     yield "phi3", dict(config=Phi3Config(**{**small, "hidden_size": 32}, sliding_window=12, original_max_position_embeddings=64,
                                          rope_parameters=dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75, short_factor=[1.0, 1.25, 1.75], long_factor=[1.5, 3.0, 7.0])),
                        emb_std=1.0, seed=20254)
+    yield "glm4", dict(config=Glm4Config(**{**small, "vocab_size": 48, "hidden_size": 12, "intermediate_size": 14}, head_dim=8, rope_parameters={**rope, "partial_rotary_factor": 0.5}),
+                       emb_std=0.7, seed=20257, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 

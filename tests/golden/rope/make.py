@@ -18,11 +18,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 CONTEXT, ORIGINAL = 256, 64
 ROTARY = ("rope_theta", "rope_scaling", "rope_parameters", "rope_local_base_freq", "partial_rotary_factor",
           "original_max_position_embeddings")
-FLAT = ("gemma", "gemma2", "gpt_oss", "granite", "granite4", "lfm2", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3",
+FLAT = ("gemma", "gemma2", "glm4", "gpt_oss", "granite", "granite4", "lfm2", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3",
         "qwen3_5", "qwen3_moe", "smollm3")
 BY_LAYER = ("gemma3", "gemma4", "olmo3")
-PARTIAL = ("phi3", "qwen3_5")  # a part of each head may rotate
-DETAILED = ("gpt_oss", "llama", "mixtral", "phi3", "qwen3_5", *BY_LAYER)  # the others differ from llama in what silence means
+PARTIAL = ("glm4", "phi3", "qwen3_5")  # a part of each head may rotate
+DETAILED = ("glm4", "gpt_oss", "llama", "mixtral", "phi3", "qwen3_5", *BY_LAYER)  # the others differ from llama in what silence means
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -157,7 +157,7 @@ def frequencies(settings, by_layer):
             inv_freq = [float(f"{f:.9g}") for f in getattr(rope, prefix + "inv_freq").tolist()]
             scale = getattr(rope, prefix + "attention_scaling")
             row = {"layer_type": kind or "any", "tokens": tokens, "attention_factor": scale, "inv_freq": inv_freq}
-            if 2 * len(inv_freq) != head_dim(config, kind) and settings["model_type"] not in ("phi3", "qwen3_5_text"):
+            if 2 * len(inv_freq) != head_dim(config, kind) and settings["model_type"] not in ("glm4", "phi3", "qwen3_5_text"):
                 raise ValueError("cosines of another width than the heads")
             assert abs(cos[..., 0, 0].flatten()[0].item() - scale) < 1e-6
             if not any(without(r, "tokens") == without(row, "tokens") for r in rows):

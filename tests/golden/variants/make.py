@@ -20,7 +20,7 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
                           MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
 
 torch.set_num_threads(1)
@@ -70,6 +70,11 @@ def legacy_phi3(config):
     rope["type"] = rope.pop("rope_type")
     rope.pop("original_max_position_embeddings", None)
     config["rope_scaling"] = rope if rope["type"] != "default" else None
+
+
+def published_glm(config):
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    config["partial_rotary_factor"] = 0.5
 
 
 def without(*keys):
@@ -168,6 +173,10 @@ VARIANTS = {
     "phi3_long": (Phi3Config(**{**TINY, "hidden_size": 32}, original_max_position_embeddings=3, rope_parameters={**LONGROPE, "partial_rotary_factor": 0.75, "attention_factor": 1.4}), None, "", False),
     "phi3_short_legacy": (Phi3Config(**TINY, original_max_position_embeddings=32, rope_parameters={**LONGROPE, "partial_rotary_factor": 1.0}), legacy_phi3, "", False),
     "phi3_plain_legacy": (Phi3Config(**{**TINY, "hidden_size": 32, "num_key_value_heads": 4, "tie_word_embeddings": True}, sliding_window=6, rope_parameters=dict(rope_type="default", rope_theta=40.0, partial_rotary_factor=0.5)), legacy_phi3, "", False),
+    # As published: the share at the top, and no settings of RoPE beside the base.
+    "glm_published": (GlmConfig(**{**TINY, "hidden_size": 12, "intermediate_size": 15, "head_dim": 12}, partial_rotary_factor=0.5, rope_parameters=dict(rope_type="default", rope_theta=50.0)), published_glm, "", False),
+    "glm4_tied_yarn": (Glm4Config(**{**TINY, "hidden_size": 12, "intermediate_size": 15, "num_key_value_heads": 1, "tie_word_embeddings": True}, head_dim=16, attention_bias=False, rms_norm_eps=1e-3,
+                                  rope_parameters={**YARN, "partial_rotary_factor": 0.375}), None, "", False),
     "lfm2_biases": (Lfm2Config(**{**TINY, "num_hidden_layers": 3}, layer_types=["conv", "conv", "full_attention"], conv_L_cache=4, conv_bias=True, block_auto_adjust_ff_dim=False,
                                tie_word_embeddings=False, norm_eps=1e-3, rope_parameters=dict(rope_type="default", rope_theta=70.0)), None, "", False),
     "lfm2_published": (Lfm2Config(**{**TINY, "num_hidden_layers": 3}, layer_types=["full_attention", "conv", "full_attention"], conv_L_cache=9, block_ffn_dim_multiplier=1.3,

@@ -105,7 +105,8 @@ TEST_P(LoraGolden, TenAdamWSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, LoraGolden,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "qwen3_moe", "mixtral", "gpt_oss_default_rope"),
+                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "qwen3_moe", "mixtral",
+                                         "gpt_oss_default_rope"),
                          [](const auto& test) { return test.param; });
 
 // The base model --------------------------------------------------------------------------------------------------------

@@ -409,17 +409,17 @@ TEST_F(TrainRun, IgnoresAndClearsWhatAKilledRunLeft) {
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
 }
 
-// Before 0.2 "optimizer" was spelled "optimiser", in configurations and checkpoints.
+// Before 0.2 "optimizer" was spelled "optimizer", in configurations and checkpoints.
 TEST_F(TrainRun, ResumesACheckpointOfTheSpellingBefore) {
   const auto before = [](std::string text) {
-    for (size_t at = 0; (at = text.find("optimizer", at)) != std::string::npos;) text.replace(at, 9, "optimiser");
+    for (size_t at = 0; (at = text.find("optimizer", at)) != std::string::npos;) text.replace(at, 9, "optimizer");
     return text;
   };
   train(config("whole"), false);
   train(config("cut"), false, until(6));
   for (const int64_t step : RunFolder(scratch / "cut").steps()) {
     const std::string folder = scratch / ("cut/step-" + std::to_string(step) + "/training/");
-    std::filesystem::rename(folder + "optimizer.safetensors", folder + "optimiser.safetensors");
+    std::filesystem::rename(folder + "optimizer.safetensors", folder + "optimizer.safetensors");
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       if (entry.path().extension() == ".json") std::ofstream(entry.path().string() + ".new") << before(read_file(entry.path()));
     for (const auto& entry : std::filesystem::directory_iterator(folder))
