@@ -28,9 +28,8 @@ const std::vector<Command>& commands() {
        "SIGTERM and Ctrl-C let running answers finish. docs/serving.md tells of keys, TLS, limits and several replicas.",
        "vitrine serve --port 8080", define_serve, "somebody who ends it"},
       {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
-       "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "
-       "one "
-       "such file.",
+       "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model, vocab.json and merges.txt, or "
+       "vocab.txt, or one such file.",
        "vitrine tokenize \"The old king had three sons\"\nvitrine tokenize --json \"The old king had three sons\"",
        define_tokenize},
       {"detokenize", "Join token ids to text",
