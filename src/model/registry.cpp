@@ -28,6 +28,7 @@
   FAMILY(granitemoehybrid)       \
   FAMILY(phi3)                   \
   FAMILY(lfm2)                   \
+  FAMILY(roformer)               \
   FAMILY(classic_decoder)
 
 namespace vitrine {
