@@ -12,6 +12,7 @@
 #include "cli/session.h"
 #include "inspect/attribution.h"
 #include "intervene/plan.h"
+#include "model/abilities.h"
 
 namespace vitrine::cli {
 namespace {
@@ -75,6 +76,7 @@ void print_table(const Engine& engine, const Prompt& prompt, const Attribution& 
 
 void run_attribute(AttributeArguments o) {
   Engine engine = open_engine(o.model);
+  require_causal(engine.model(), engine.name(), "What a next token comes from");
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt);
   if (prompts.size() != 1) throw UsageError("--tokens: attribute takes one sequence.");
   o.attribution.token = token_of(engine, o.token, "--token");

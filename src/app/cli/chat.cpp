@@ -12,6 +12,7 @@
 #include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/session.h"
+#include "model/abilities.h"
 
 namespace vitrine::cli {
 namespace {
@@ -54,6 +55,7 @@ void answer(Engine& engine, const GenerateOptions& options, const ChatFormat& fo
 void run_chat(const ChatArguments& o) {
   o.generate.check();
   Engine engine = open_engine(o.model);
+  require_causal(engine.model(), engine.name(), "A chat");
   GenerateOptions options = o.generate.options(engine);
   options.alone = true;
   options.drafter = o.generate.open_drafter(engine);

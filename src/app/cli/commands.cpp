@@ -7,7 +7,10 @@ const std::vector<Command>& commands() {
       {"predict", "Predict the next token",
        "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, with their "
        "probabilities and bars. With --all-positions there is one line for each position, with the piece that actually follows "
-       "in brackets. With sampling flags a column tells the probability of each token in the draw of `vitrine generate`.",
+       "in brackets. With sampling flags a column tells the probability of each token in the draw of `vitrine generate`. "
+       "A model that reads in both directions fills masks: the table is of each [MASK] of the text, as in \"The [MASK] of "
+       "France\", "
+       "and with --all-positions of the token at each position itself.",
        "vitrine predict \"In the middle of the forest there stood a house, and in the house lived\"\n"
        "vitrine predict --all-positions --top 3 \"Once upon a time there was a king\"",
        define_predict},
@@ -28,9 +31,8 @@ const std::vector<Command>& commands() {
        "SIGTERM and Ctrl-C let running answers finish. docs/serving.md tells of keys, TLS, limits and several replicas.",
        "vitrine serve --port 8080", define_serve, "somebody who ends it"},
       {"tokenize", "Split text into tokens: ids, pieces, byte offsets",
-       "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model or vocab.json and merges.txt, or "
-       "one "
-       "such file.",
+       "--model may also name a bare tokenizer: a folder with tokenizer.json, tokenizer.model, vocab.json and merges.txt, or "
+       "vocab.txt, or one such file.",
        "vitrine tokenize \"The old king had three sons\"\nvitrine tokenize --json \"The old king had three sons\"",
        define_tokenize},
       {"detokenize", "Join token ids to text",
@@ -65,8 +67,12 @@ const std::vector<Command>& commands() {
        "expert gives before its weight; experts beside an MLP have the same hooks under experts. instead of mlp. "
        "Gemma 4's hook_per_layer is [token, layer, component], and hook_per_layer_out what a layer adds of it. In a layer with a "
        "convolution conv.hook_in [token, channel] is what it adds up, and conv.hook_conv the sums. In a layer with a recurrence "
-       "delta.hook_z is [token, head, component], what it gives before its norm and gate. `vitrine info --hooks` lists the "
-       "names.",
+       "delta.hook_z is [token, head, component], what it gives before its norm and gate. hook_token_type_embed is what the "
+       "type of a token adds to its embedding, hook_full_embed an embedding brought to the width of the stream, attn.hook_rot_v "
+       "the "
+       "rotated values, and mlm_head. begins what a head for masked tokens computes before its logits. `vitrine info --hooks` "
+       "lists "
+       "the names.",
        "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
        "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
        "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",

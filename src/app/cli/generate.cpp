@@ -22,6 +22,7 @@
 #include "hooks/listening.h"
 #include "intervene/recipe.h"
 #include "intervene/request.h"
+#include "model/abilities.h"
 
 namespace vitrine::cli {
 namespace {
@@ -130,6 +131,7 @@ void run_generate(const GenerateArguments& o) {
   }
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
+  require_causal(engine.model(), engine.name(), "Generating a text");
   const std::unique_ptr<Listener> splice = o.sae.open(engine);
   const std::unique_ptr<Listening> listening = splice ? std::make_unique<Listening>(engine.context(), *splice) : nullptr;
   GenerateOptions options = o.generate.options(engine);

@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "generate/sampler.h"
+#include "model/abilities.h"
 
 namespace vitrine::cli {
 namespace {
@@ -53,7 +54,8 @@ class Draw {
   bool on_;
 };
 
-/// The predictions of each prompt; none for a prompt without a token.
+/// The predictions of each prompt: of what follows it, or, by a model in both directions, at its masks; none for a prompt without
+/// a token.
 std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vector<Prompt>& prompts, const PredictOptions& o,
                                                  int64_t top) {
   std::vector<std::vector<Prediction>> all(prompts.size());
@@ -61,7 +63,7 @@ std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vect
   std::vector<size_t> place;
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].ids.empty()) continue;
-    if (o.all_positions || prompts.size() == 1) {
+    if (o.all_positions || prompts.size() == 1 || !is_causal(engine.model())) {
       all[i] = engine.predict(prompts[i].ids, top, o.all_positions);
     } else {
       batch.push_back(prompts[i].ids);
@@ -112,18 +114,20 @@ void print_bars(const Engine& engine, Prediction prediction, Draw& draw) {
   }
 }
 
-/// Every position on a line of its own: the piece there, then what was expected after it, most likely first. The piece that
-/// really came next is in brackets.
+/// Every position on a line of its own: the piece there, then what was expected after it (by a model in both directions: there),
+/// most likely first. The piece that really came is in brackets.
 void print_positions(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
   int widest = 5;
   for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, id)));
-  print("{}\n", dim(fmt::format("{:>5}  {}  expected next", "at", pad_right("piece", widest))));
+  const int64_t ahead = is_causal(engine.model()) ? 1 : 0;  // in both directions what stands at a position is expected there
+  print("{}\n", dim(fmt::format("{:>5}  {}  expected {}", "at", pad_right("piece", widest), ahead > 0 ? "next" : "there")));
   for (const Prediction& prediction : predictions) {
     const auto at = static_cast<size_t>(prediction.position);
     std::string line = fmt::format("{:>5}  {}", prediction.position, pad_right(shown_piece(engine, prompt.ids[at]), widest));
     int columns = width_of(line);
     for (const TokenLogprob& entry : prediction.top) {
-      const bool came = at + 1 < prompt.ids.size() && prompt.ids[at + 1] == entry.token;
+      const size_t place = at + static_cast<size_t>(ahead);
+      const bool came = place < prompt.ids.size() && prompt.ids[place] == entry.token;
       const std::string name = shown_piece(engine, entry.token);
       const std::string text =
           fmt::format("{} {}", came ? "[" + name + "]" : name, percent(std::exp(static_cast<double>(entry.logprob))));
@@ -161,7 +165,10 @@ void predict(const PredictOptions& o) {
     if (o.all_positions) {
       print_positions(engine, prompts[i], predictions[i]);
     } else {
-      print_bars(engine, predictions[i][0], draw);
+      for (const Prediction& prediction : predictions[i]) {
+        if (predictions[i].size() > 1) print("{}\n", dim(fmt::format("position {}", prediction.position)));
+        print_bars(engine, prediction, draw);
+      }
     }
   }
 }

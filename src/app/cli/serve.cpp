@@ -13,6 +13,7 @@
 #include "cli/session.h"
 #include "cli/stop_signals.h"
 #include "cli/study.h"
+#include "model/abilities.h"
 #include "serve/routes.h"
 
 namespace vitrine::cli {
@@ -58,6 +59,7 @@ void run_serve(const ServeArguments& o) {
   raise_file_limit(options.connections);
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
   Engine engine = open_engine(o.model);
+  require_causal(engine.model(), engine.name(), "Serving completions");
   serve::ServiceOptions answers = o.service.service();
   answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
   answers.command_options = command_options(o.model);

@@ -111,8 +111,9 @@ void check_output(const Engine& engine, const std::string& out, std::vector<std:
   if (engine.opened().adapter != nullptr)
     for (const std::string& file : engine.opened().adapter->files()) inputs.emplace_back(file);
   if (files.kind == ModelFiles::Kind::huggingface)
-    for (const char* name : {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-                             "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"})
+    for (const char* name :
+         {"model.safetensors.index.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+          "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja"})
       inputs.push_back(std::filesystem::path(files.directory) / name);
   check_output(out, inputs);
 }

@@ -79,7 +79,9 @@ Action define_trace(CLI::App& app) {
       ->expected(1)
       ->take_all();
   app.add_option("--labels", o->labels,
-                 "With gradients: what is to be predicted, in the shape of the tokens; label t + 1 is scored against position t, "
+                 "With gradients: what is to be predicted, in the shape of the tokens; label t + 1 is scored against position t "
+                 "(by a model in "
+                 "both directions, label t), "
                  "-100 is not scored; default: the tokens")
       ->type_name("IDS")
       ->check(not_empty());

@@ -12,10 +12,19 @@ namespace vitrine {
 namespace {
 
 // What vitrine reads of a model beside its weights, and what the tokenizers of other programs do.
-constexpr const char* kCompanions[] = {
-    "config.json",        "generation_config.json", "tokenizer.json",          "tokenizer.model",   "vocab.json",
-    "merges.txt",         "tokenizer_config.json",  "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-    "chat_template.json", "adapter_config.json"};
+constexpr const char* kCompanions[] = {"config.json",
+                                       "generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer.model",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "chat_template.jinja",
+                                       "chat_template.json",
+                                       "adapter_config.json",
+                                       "vocab.txt"};
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMostListed = 24;
 

@@ -198,7 +198,7 @@ Companions companions_in(const ModelFiles& files) {
   const std::string& directory = files.directory;
   if (directory.empty()) return found;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"}) {
+                           "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja"}) {
     const std::string path = directory + "/" + name;
     if (fs::is_regular_file(path)) found[name] = read_file(path);
   }

@@ -76,12 +76,12 @@ class Loader {
  public:
   /// A tied model's file may hold its head once more. Errors: FileError if that is another matrix than the embedding.
   void check_tied_head() const {
-    const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : stored("lm_head.weight");
+    const StoredTensor* head = gguf_ || !opened_.model->shape().tied ? nullptr : stored(family_.head);
     if (head == nullptr || head->data == nullptr ||
         (head->dtype == embedding_->dtype && head->shape == embedding_->shape &&
          std::memcmp(head->data, embedding_->data, head->bytes) == 0))
       return;
-    throw FileError(*head->file, "tensor \"lm_head.weight\" (header byte " + std::to_string(head->described_at) +
+    throw FileError(*head->file, "tensor \"" + head->name + "\" (header byte " + std::to_string(head->described_at) +
                                      ") differs from \"" + embedding_->name +
                                      "\", although tie_word_embeddings is true (in config.json or by default).\n  Set it to "
                                      "false if the model has a head of its own, or remove the tensor");
@@ -126,7 +126,7 @@ class Loader {
   }
   // Of a multimodal model: what is no part of its language model.
   bool is_beside(const std::string& name) const {
-    return !language_.empty() && !name.starts_with(language_) && !name.ends_with("lm_head.weight");
+    return !language_.empty() && !name.starts_with(language_) && !name.ends_with(family_.head);
   }
 
   const StoredTensor& find(const TensorLine& line) {
@@ -139,7 +139,7 @@ class Loader {
       tried += " or \"" + wanted.substr(prefix.size()) + "\"";
     }
     // Of two names for one matrix, safetensors' save_model() keeps one.
-    if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied) t = stored("lm_head.weight");
+    if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied) t = stored(family_.head);
     const std::vector<int64_t> expected = line.file_shape(gguf_);
     const std::string should =
         shape_text(expected) + " = " + line.file_formula(gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");

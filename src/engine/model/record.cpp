@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/abilities.h"
 #include "model/layer_name.h"
 #include "model/model.h"
 #include "ops/tape.h"
@@ -122,7 +123,7 @@ CacheLayer cache_of(const LayerOps& layer, const LayerRecord& r) {
   if (r.conv) return CacheLayer::of_rows(r.conv->taps, r.conv->channels);
   CacheLayer cache{.window = r.attention.window};
   const OpRecord* attention = layer.find("attention");
-  if (attention == nullptr || r.keys_of >= 0) return cache;
+  if (attention == nullptr || r.keys_of >= 0 || !r.attention.causal) return cache;  // in both directions nothing can be kept
   cache.n_kv_heads = r.n_kv_heads;
   cache.head_dim = r.head_dim;
   cache.v_dim = attention->inputs[2].shape[2];
@@ -142,7 +143,8 @@ StepRecord record_step(const Model& model, const StepSize& size) {
   const std::vector<int32_t> tokens(static_cast<size_t>(size.rows), 0);
   StepRecord record;
   record.hooks = run_dry(model, Step::of(tokens), size, true).take_hooks();
-  if (!size.cached) {
+  if (size.position > 0) require_causal(model, model.shape().family, "A step behind others");
+  if (!size.cached || !is_causal(model)) {  // in both directions a text is one step without a cache
     record.ops = run_dry(model, Step::of(tokens), size, false).take_ops();
   } else {
     KvCache cache(model.cache_layers(size.types), size.position + size.rows, std::max(size.rows, size.position), false);

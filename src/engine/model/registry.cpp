@@ -30,6 +30,7 @@
   FAMILY(glm)                    \
   FAMILY(glm4)                   \
   FAMILY(lfm2)                   \
+  FAMILY(roformer)               \
   FAMILY(classic_decoder)
 
 namespace vitrine {
@@ -99,9 +100,12 @@ const Family& find_family(const ConfigReader& keys, bool gguf) {
   for (const Family& family : families()) {
     if (gguf ? family.gguf == nullptr || type != family.gguf : type != family.name) continue;
     if (gguf && (family.gguf_key == nullptr ? has_key_of_another(keys, family) : !has_key(keys, family))) continue;
-    if (!gguf && architectures.size() == 1 && family.architecture != nullptr && architectures[0] != family.architecture &&
-        !architectures[0].ends_with("Model"))
-      keys.fail("architectures", "is not the language model of the family " + type + "; expected " + family.architecture);
+    const auto is_own = [&](const char* own) { return own != nullptr && architectures[0] == own; };
+    if (!gguf && architectures.size() == 1 && family.architecture != nullptr && !is_own(family.architecture) &&
+        !is_own(family.other_architecture) && !architectures[0].ends_with("Model"))
+      keys.fail("architectures",
+                "is not the language model of the family " + type + "; expected " + family.architecture +
+                    (family.other_architecture != nullptr ? std::string(" or ") + family.other_architecture : ""));
     return family;
   }
   keys.fail("model_type", "is a family vitrine does not know; expected one of " + known_families());

@@ -21,10 +21,12 @@ struct Family {
   const char* gguf = nullptr;          // general.architecture; null: the family has no GGUF form
   const char* gguf_key = nullptr;      // of two families of one architecture: above 0 in files of this one, 0 or absent in others
   const char* architecture = nullptr;  // what config.json's "architectures" calls it
-  const char* title;                   // as people write it
+  const char* other_architecture = nullptr;  // the same tensors with another use of them (causal beside masked)
+  const char* title;                         // as people write it
   const char* paper;
   const char* source;  // the file with its definition
   std::unique_ptr<Model> (*make)(const ModelConfig&);
+  const char* head = "lm_head.weight";                           // the output matrix, where it is not the embedding
   std::vector<std::string_view> optional_prefixes = {"model."};  // of tensor names, which files of the bare model lack
   /// Of tensors that carry no weights: masks, cached frequencies, a copy of the embedding.
   std::vector<std::string_view> ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight"};

@@ -34,8 +34,8 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const St
     throw ShapeError("attention: " + spec.sinks->name + " holds " + std::to_string(spec.sinks->size) + " sinks for " +
                      std::to_string(q.dim(1)) + " heads; expected one for each, and no soft cap");
   for (const StepSequence& s : step.sequences())
-    if (s.cache != nullptr && (ctx.training() || q.dtype() == DType::f64))
-      throw UsageError("attention: a cache cannot be used while a tape records or in f64");
+    if (s.cache != nullptr && (ctx.training() || q.dtype() == DType::f64 || !spec.causal))
+      throw UsageError("attention: a cache cannot be used while a tape records, in f64, or in both directions");
 }
 
 // Queries of one sequence that share a key/value head: `rows` positions of `heads` neighboring heads. Either is 1.

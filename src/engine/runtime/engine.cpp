@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "io/config_reader.h"
+#include "model/abilities.h"
 #include "model/config_file.h"
 #include "ops/every_sequence.h"
 #include "ops/listener_chain.h"
@@ -129,6 +130,7 @@ std::vector<int32_t> Engine::end_tokens() const {
 }
 
 std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const {
+  require_causal(model(), name(), "A KV cache (generate, chat, serve, drafts, scores of next tokens)");
   int64_t context = positions > 0 ? positions : shape_.context_length;
   if (shape_.context_length > 0) context = std::min(context, shape_.context_length);
   return std::make_unique<KvCache>(opened_.model->cache_layers(cache_types_), context, std::min(context, kPrefillChunk));
@@ -202,6 +204,25 @@ void Engine::each_logits(std::span<const int32_t> ids, CacheSequence& sequence, 
 std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
   check_ids(ids);
   std::vector<Prediction> result;
+  if (!is_causal(model())) {  // one step, and a prediction is of the token that stands at its position
+    std::vector<int64_t> places(ids.size());
+    std::iota(places.begin(), places.end(), 0);
+    if (!all_positions) places = masked_places(opened_, tokenizer_.get(), ids);
+    const auto frame = ctx_.frame();
+    const Step step = Step::of(ids);
+    const Tensor x = opened_.model->residual(ctx_, step);
+    for (std::span<const int64_t> rest = places; !rest.empty();) {
+      const auto rows = rest.first(std::min(rest.size(), static_cast<size_t>(kLogitRows)));
+      rest = rest.subspan(rows.size());
+      const auto rows_frame = ctx_.frame();
+      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
+      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
+      for (size_t i = 0; i < rows.size(); ++i)
+        result.push_back({rows[i], top_logprobs({z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())},
+                                                static_cast<size_t>(top))});
+    }
+    return result;
+  }
   const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));
   CacheSequence sequence = cache->sequence();
   if (!all_positions) {
@@ -218,6 +239,7 @@ std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t to
 }
 
 std::vector<Prediction> Engine::predict_batch(const std::vector<std::vector<int32_t>>& prompts, int64_t top) {
+  if (!prompts.empty()) require_causal(model(), name(), "A next token");
   for (const auto& prompt : prompts) check_ids(prompt);
   std::vector<Prediction> result;
   for (size_t begin = 0; begin < prompts.size();) {

@@ -7,6 +7,7 @@
 #include "io/huggingface.h"
 #include "model/config_file.h"
 #include "runtime/engine.h"
+#include "tokenizer/config.h"
 #include "tokenizer/to_vocabulary.h"
 #include "tokenizer/vocabulary_files.h"
 
@@ -126,6 +127,7 @@ Companions companions_of(const OpenedModel& opened) {
 }
 
 GgufKeys vocabulary_keys(const OpenedModel& opened) {
+  gguf_model_keys(opened, 0);  // a family that GGUF has no form of is refused before its vocabulary
   VocabularySpec spec;
   spec.kind = "none";
   if (has_tokenizer_files(opened.files.directory)) {
@@ -156,6 +158,35 @@ std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name) {
   const std::string path = locate_model(name);
   if (path.ends_with(".gguf")) return tokenizer_from_gguf(open_gguf(path).metadata);
   return load_tokenizer(path);
+}
+
+std::optional<int32_t> mask_token(const OpenedModel& opened, const Tokenizer& tokenizer) {
+  if (opened.gguf == nullptr)
+    if (const std::optional<std::string> mask = read_tokenizer_config(opened.files.directory, false).mask)
+      return tokenizer.find(*mask);
+  for (const char* name : {"[MASK]", "<mask>"})
+    if (const std::optional<int32_t> id = tokenizer.find(name); id && tokenizer.is_control(*id)) return id;
+  return {};
+}
+
+std::vector<int64_t> masked_places(const OpenedModel& opened, const Tokenizer* tokenizer, std::span<const int32_t> ids) {
+  const std::string otherwise = ", or ask for every position (--all-positions)";
+  if (tokenizer == nullptr)
+    throw InputError(opened.files.name +
+                     " fills masked tokens, and has no tokenizer that names its mask: put one beside its weights" + otherwise);
+  const std::optional<int32_t> mask = mask_token(opened, *tokenizer);
+  if (!mask)
+    throw InputError(opened.files.name +
+                     " fills masked tokens, and its tokenizer names no mask: add mask_token to its "
+                     "tokenizer_config.json" +
+                     otherwise);
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] == *mask) places.push_back(static_cast<int64_t>(i));
+  if (places.empty())
+    throw InputError(opened.files.name + " fills masked tokens, and the text has none: write " + tokenizer->piece(*mask) +
+                     " where a token is to be predicted, as in 'The " + tokenizer->piece(*mask) + " of France'" + otherwise);
+  return places;
 }
 
 std::optional<int32_t> first_other_piece(const Tokenizer& a, const Tokenizer& b) {

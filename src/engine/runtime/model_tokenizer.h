@@ -2,8 +2,10 @@
 // The tokenizer that belongs to a model, wherever its files keep it.
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
@@ -30,6 +32,12 @@ GgufKeys vocabulary_keys(const OpenedModel& opened);
 /// The tokenizer of `name`: a model (a directory, a .gguf file, an id in the local Hugging Face cache) or a bare tokenizer (a
 /// folder or one file). Errors: FileError.
 std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name);
+
+/// The token that stands for one that is to be filled in, "[MASK]": as tokenizer_config.json or special_tokens_map.json beside
+/// the model names it, else "[MASK]" or "<mask>" if that is a control token.
+std::optional<int32_t> mask_token(const OpenedModel& opened, const Tokenizer& tokenizer);
+/// Where it stands among `ids`. Errors: InputError if it stands nowhere, or without a tokenizer (null).
+std::vector<int64_t> masked_places(const OpenedModel& opened, const Tokenizer* tokenizer, std::span<const int32_t> ids);
 
 /// The first id that both have and spell differently. One of the two may name further rows that no text uses, as "[PAD1]".
 std::optional<int32_t> first_other_piece(const Tokenizer& a, const Tokenizer& b);

@@ -128,11 +128,17 @@ TokenizerConfig parse_tokenizer_config(const std::map<std::string, std::string>&
   config.eos = token("eos_token");
   config.unknown = token("unk_token");
   config.padding = token("pad_token");
+  config.separator = token("sep_token");
+  config.classifier = token("cls_token");
+  config.mask = token("mask_token");
+  config.lower_case = flag("do_lower_case");
+  config.space_ideographs = flag("tokenize_chinese_chars");
+  config.strip_accents = flag("strip_accents");
   config.no_bos = said_null("bos_token");
   config.no_eos = said_null("eos_token");
 
   for (const auto& content :
-       {config.bos, config.eos, config.unknown, token("sep_token"), config.padding, token("cls_token"), token("mask_token")})
+       {config.bos, config.eos, config.unknown, config.separator, config.padding, config.classifier, config.mask})
     if (content) config.named.push_back(*content);
   const std::set<std::string> named(config.named.begin(), config.named.end());  // special, whatever the token's flags say
   for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
@@ -163,7 +169,9 @@ std::string class_that_cuts(const std::string& folder, const TokenizerConfig& co
     if (model.is_object() && model.contains("model_type") && model["model_type"].is_string()) type = model["model_type"];
   }
   if (type == "qwen2") return "Qwen2Tokenizer";
-  std::string name = config.tokenizer_class.value_or(type == "gpt2" ? "GPT2Tokenizer" : "");
+  std::string name = config.tokenizer_class.value_or(type == "gpt2"       ? "GPT2Tokenizer"
+                                                     : type == "roformer" ? "RoFormerTokenizer"
+                                                                          : "");
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
   return name;
 }

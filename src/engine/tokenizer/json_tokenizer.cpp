@@ -51,6 +51,7 @@ std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, cons
   if (!file.has("model")) throw FileError(path, "has no \"model\"; is this a tokenizer.json?");
   const auto part = [&](const char* key) { return Component(document.json.at(key), path, key); };
   parts.model = parse_model(Component(document.json.at("model"), path, "model", false), document.model, path);
+  refuse_jieba(std::filesystem::path(path).parent_path().string(), config);
   parts.added = added_tokens_of(document, path, parts.model->vocabulary(), config);
   parts.finds_control = !config.splits_special;
   if (file.has("normalizer")) parts.normalizers = parse_normalizers(part("normalizer"));

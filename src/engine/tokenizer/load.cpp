@@ -52,7 +52,8 @@ bool is_file(const fs::path& path) {
 std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   const std::string name = path.filename().string();
   // added_tokens.json belongs to the folder's own tokenizer, not to a file of another name that lies there.
-  const bool own = name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json" || name == "merges.txt";
+  const bool own = name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json" || name == "merges.txt" ||
+                   name == "vocab.txt";
   const TokenizerConfig config = read_tokenizer_config(path.parent_path().string(), own);
   if (name == "vocab.json" || name == "merges.txt")
     return tokenizer_from_vocab_and_merges((path.parent_path() / "vocab.json").string(),
@@ -61,6 +62,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   if (bytes.empty()) throw FileError(path.string(), "is empty; expected a tokenizer.json or a tokenizer.model");
   if (bytes.starts_with("GGUF")) throw FileError(path.string(), "is a GGUF file, not a tokenizer; give it as the model");
+  if (name == "vocab.txt") return tokenizer_from_vocab_text(bytes, path.string(), config);
   // A SentencePiece model begins with its first piece (field 1, bytes: 0x0A), JSON with an object. A newline in front of
   // an object is told apart by the file's name.
   if (path.extension() == ".json" || (path.extension() != ".model" && bytes[0] == '{'))
@@ -71,7 +73,7 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
 
 bool has_tokenizer_files(const std::string& folder) {
   const auto there = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
-  return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json");
+  return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json") || there("vocab.txt");
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
@@ -81,7 +83,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (is_file(folder / name)) return load_file(folder / name);
   if (is_file(folder / "vocab.json") && is_file(folder / "merges.txt")) return load_file(folder / "vocab.json");
-  throw FileError(path, "holds no tokenizer: expected tokenizer.json, tokenizer.model, or vocab.json and merges.txt");
+  if (is_file(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
+  throw FileError(path, "holds no tokenizer: expected tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt");
 }
 
 }  // namespace vitrine

@@ -22,6 +22,13 @@ std::shared_ptr<const Tokenizer> tokenizer_from_sentencepiece(std::string_view b
                                                               const TokenizerConfig& config);
 std::shared_ptr<const Tokenizer> tokenizer_from_json(std::string_view text, const std::string& path,
                                                      const TokenizerConfig& config);
+/// BERT's WordPiece: a vocab.txt, a piece on each line, with the settings of `config`. Errors: also FileError for a class of
+/// tokenizer that cuts words by jieba's dictionary.
+std::shared_ptr<const Tokenizer> tokenizer_from_vocab_text(std::string_view text, const std::string& path,
+                                                           const TokenizerConfig& config);
+/// Errors: FileError if transformers' class for `folder` cuts words by jieba's dictionary, whatever the files hold.
+void refuse_jieba(const std::string& folder, const TokenizerConfig& config);
+
 std::shared_ptr<const Tokenizer> tokenizer_from_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path,
                                                                  const TokenizerConfig& config);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/abilities.h"
 #include "ops/embed.h"
 
 namespace vitrine {
@@ -56,6 +57,7 @@ std::vector<LabelScore> score_rows(Engine& engine, const Step& step, const Tenso
 }
 
 std::vector<LabelScore> score_sequences(Engine& engine, std::span<const ScoredSequence> sequences, LikelyTokens* likely) {
+  require_causal(engine.model(), engine.name(), "A score of next tokens (perplexity, choices)");
   Step step;
   std::vector<int64_t> rows;
   std::vector<int32_t> labels;

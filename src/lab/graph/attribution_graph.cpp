@@ -12,6 +12,7 @@
 #include "hooks/listening.h"
 #include "hooks/partial_run.h"
 #include "kernels/table.h"
+#include "model/abilities.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
 
@@ -272,6 +273,7 @@ std::vector<int32_t> graph_ids(const Engine& engine, std::vector<int32_t> ids) {
 AttributionGraph attribution_graph(Engine& engine, const TranscoderSet& set, std::span<const int32_t> ids,
                                    const GraphOptions& o) {
   check_options(o, std::ssize(ids));
+  require_plain_head(engine.model(), engine.name(), "An attribution graph");
   check_replaceable(engine, set);
   engine.check_ids(ids);
   AttributionGraph graph;

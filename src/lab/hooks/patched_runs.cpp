@@ -77,7 +77,9 @@ void check_patch(const Patch& patch, std::string_view hook, const std::vector<in
 bool rows_need_keys_alone(const Engine& engine) {
   if (engine.cache_types() != CacheTypes{} || engine.shape().n_layers == 0) return false;
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)
-    if (engine.model().layer(layer).keys_of >= 0 || !engine.model().layer(layer).has_attention()) return false;
+    if (engine.model().layer(layer).keys_of >= 0 || !engine.model().layer(layer).has_attention() ||
+        !engine.model().layer(layer).attention.causal)
+      return false;
   const auto layers = engine.model().cache_layers(engine.cache_types());
   return std::all_of(layers.begin(), layers.end(), [](const CacheLayer& layer) { return layer.state == 0; });
 }

@@ -10,6 +10,7 @@
 #include "hooks/listening.h"
 #include "hooks/objective.h"
 #include "io/safetensors.h"
+#include "model/abilities.h"
 #include "ops/listener_chain.h"
 #include "ops/tape.h"
 
@@ -47,9 +48,12 @@ Recorder record(Engine& engine, std::span<const int32_t> ids, std::span<const Ca
   return recorder;
 }
 
-// Which label each row of the step should predict: label t + 1 at row t, nothing at a sequence's last row.
-std::vector<int32_t> shifted(std::span<const std::vector<int32_t>> sequences, std::span<const std::vector<int32_t>> labels,
-                             int64_t vocab_size) {
+// Which label each row of the step should predict: label t + 1 at row t, nothing at a sequence's last row; by a model in both
+// directions, which fills masked tokens, label t at row t.
+std::vector<int32_t> targets_of(const Engine& engine, std::span<const std::vector<int32_t>> sequences,
+                                std::span<const std::vector<int32_t>> labels) {
+  const int64_t vocab_size = engine.shape().vocab_size;
+  const bool causal = is_causal(engine.model());
   if (labels.size() != sequences.size())
     throw InputError("there are labels for " + std::to_string(labels.size()) + " sequence(s) and tokens for " +
                      std::to_string(sequences.size()) + "; labels have the tokens' shape");
@@ -63,14 +67,17 @@ std::vector<int32_t> shifted(std::span<const std::vector<int32_t>> sequences, st
         throw InputError("label " + std::to_string(labels[i][t]) + " at place " + std::to_string(t) + " of sequence " +
                          std::to_string(i) + " is outside the vocabulary (0 to " + std::to_string(vocab_size - 1) +
                          "); -100 means not scored");
-    targets.insert(targets.end(), labels[i].begin() + 1, labels[i].end());
-    targets.push_back(kNotScored);
+    targets.insert(targets.end(), labels[i].begin() + (causal ? 1 : 0), labels[i].end());
+    if (causal) targets.push_back(kNotScored);
   }
   return targets;
 }
 
-void require_scored(int64_t scored, std::span<const std::vector<int32_t>> sequences) {
+void require_scored(int64_t scored, bool causal, std::span<const std::vector<int32_t>> sequences) {
   if (scored > 0) return;
+  if (!causal)
+    throw InputError(
+        "no position is scored, so there is no loss: every label is -100, which means not scored. Name a token in one of them");
   const bool short_ones = std::all_of(sequences.begin(), sequences.end(), [](const auto& ids) { return ids.size() < 2; });
   throw InputError(std::string("no position is scored, so there is no loss: label t + 1 is scored against the logits at t, ") +
                    (short_ones
@@ -109,10 +116,10 @@ std::span<const std::byte> bytes_of(std::span<const float> numbers) { return std
 LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t>> sequences,
                              std::span<const std::vector<int32_t>> labels) {
   for (const auto& ids : sequences) engine.check_ids(ids);
-  const std::vector<int32_t> targets = shifted(sequences, labels, engine.shape().vocab_size);
+  const std::vector<int32_t> targets = targets_of(engine, sequences, labels);
   LossGradients result;
   result.scored = scored_in(targets);
-  require_scored(result.scored, sequences);
+  require_scored(result.scored, is_causal(engine.model()), sequences);
   OpenedModel& opened = engine.opened();
   require_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
                  "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
@@ -140,11 +147,11 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
 HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t>> sequences,
                              std::span<const std::vector<int32_t>> labels, std::span<const std::string> hooks, size_t memory) {
   for (const auto& ids : sequences) engine.check_ids(ids);
-  const std::vector<int32_t> targets = shifted(sequences, labels, engine.shape().vocab_size);
+  const std::vector<int32_t> targets = targets_of(engine, sequences, labels);
   const std::vector<HookQuery> queries = parse_all(hooks);
   HookGradients result;
   result.scored = scored_in(targets);
-  require_scored(result.scored, sequences);
+  require_scored(result.scored, is_causal(engine.model()), sequences);
   size_t bytes = 0;
   std::vector<std::vector<Capture>> captures;
   for (const auto& ids : sequences) {
@@ -227,6 +234,9 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
     result.bytes += bytes;
     for (const Capture& capture : captures.back()) plan.push_back({numbered(capture.name, i), DType::f32, capture.shape});
   }
+  if (options.labels.empty() && (options.gradients || !options.gradients_at.empty()))
+    require_causal(engine.model(), engine.name(),
+                   "A loss without labels (--labels, the token that each mask hides and -100 elsewhere)");
   const auto labels = options.labels.empty() ? sequences : std::span(options.labels);
   HookGradients at_hooks;
   if (!options.gradients_at.empty()) {

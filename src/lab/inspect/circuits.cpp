@@ -12,6 +12,7 @@
 #include "hooks/listening.h"
 #include "inspect/factors.h"
 #include "inspect/weights.h"
+#include "model/abilities.h"
 
 namespace vitrine {
 namespace {
@@ -133,6 +134,7 @@ class Table {
 
   CircuitTable make() {
     check_place(shape_, options_.layer, options_.head);
+    require_plain_head(engine_.model(), engine_.name(), "A circuit of embedding, head and unembedding");
     if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().layer(*options_.layer));
     check_offset(engine_.model(), shape_, options_.offset);
     int64_t head_dim = 0;  // of the layer with the widest heads

@@ -11,6 +11,7 @@
 #include "hooks/partial_run.h"
 #include "inspect/weights.h"
 #include "io/safetensors.h"
+#include "model/abilities.h"
 #include "ops/head.h"
 #include "ops/linear.h"
 
@@ -198,6 +199,7 @@ FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64
 
 std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const float> directions, int64_t top) {
   const int64_t d = engine.shape().d_model, vocab = engine.shape().vocab_size, all = std::ssize(directions) / d;
+  require_plain_head(engine.model(), engine.name(), "What a direction adds to the logits");
   const NamedWeights weights(*engine.opened().model);
   const FrozenNorm norm = frozen_norm(weights, engine.model().layer(0), "ln_final");
   const Head head = engine.model().head();

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "inspect/step_json.h"
 #include "kernels/table.h"
+#include "model/abilities.h"
 #include "model/packed_weights.h"
 #include "runtime/engine.h"
 #include "runtime/model_tokenizer.h"
@@ -155,6 +156,7 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
                      std::to_string(longest) + " positions)");
   info.context = options.context > 0 ? options.context : longest > 0 ? longest : kContextOfEndless;
   info.batch = options.batch;
+  info.causal = is_causal(model);
   std::vector<CacheLayer> layers = model.cache_layers(options.cache);
   info.cache_bytes = cache_bytes(layers, info.context, info.batch);
   for (CacheLayer& layer : layers) {

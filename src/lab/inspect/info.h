@@ -26,6 +26,7 @@ struct ModelInfo {
   std::string kind;        // "huggingface", "gguf" or "config" (no weights)
   ModelShape shape;
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
+  bool causal = true;            // false: layers see what comes later, too
   int64_t parameters = 0;        // as transformers' num_parameters(): tied ones once
   int64_t embedding_parameters = 0;
   std::string packing;                          // how the files pack weights, which are unpacked here: "fp8"; mostly empty

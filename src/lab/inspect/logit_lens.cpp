@@ -5,6 +5,7 @@
 #include "hooks/listening.h"
 #include "inspect/parts.h"
 #include "inspect/weights.h"
+#include "model/abilities.h"
 #include "runtime/row_math.h"
 
 namespace vitrine {
@@ -45,6 +46,7 @@ LensReading read(std::span<const float> here, std::span<const float> model, int6
 LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top,
                      size_t memory) {
   engine.check_ids(ids);
+  require_plain_head(engine.model(), engine.name(), "The logit lens");
   const ModelShape shape = engine.shape();
   LogitLens lens;
   lens.positions = {positions.begin(), positions.end()};

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "hooks/listening.h"
 #include "inspect/weights.h"
+#include "model/abilities.h"
 #include "model/layer_name.h"
 #include "ops/linear.h"
 
@@ -152,6 +153,7 @@ std::string end_of_stream(const ModelShape& shape) { return "blocks." + std::to_
 // Runs the ids once; the logits of the positions are left in `z` [R, vocab_size] if it is given.
 PartCollector collect(Engine& engine, std::span<const int32_t> ids, const StreamPartsOptions& options, std::vector<float>* z) {
   require_residual(engine.model(), engine.name(), "The sum of parts");
+  require_plain_head(engine.model(), engine.name(), "The sum of parts");
   engine.check_ids(ids);
   const ModelShape shape = engine.shape();
   std::vector<int64_t> positions = positions_or_last(options.positions, ids.size());

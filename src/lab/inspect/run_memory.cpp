@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "model/abilities.h"
 #include "model/record.h"
 #include "ops/kv_cache.h"
 #include "runtime/engine.h"
@@ -58,7 +59,7 @@ double unwritten_values(const Model& model, int64_t context) {
 }  // namespace
 
 RunMemory run_memory(const Model& model, const RunSizes& sizes, const Numerics& numerics) {
-  const StepRecord step = record_step(model, {.rows = std::min(sizes.context, kPrefillChunk),
+  const StepRecord step = record_step(model, {.rows = is_causal(model) ? std::min(sizes.context, kPrefillChunk) : sizes.context,
                                               .cached = true,
                                               .types = sizes.cache_types,
                                               .numerics = numerics,

@@ -13,6 +13,7 @@
 #include "hooks/trace.h"
 #include "inspect/parts.h"
 #include "inspect/weights.h"
+#include "model/abilities.h"
 #include "ops/linear.h"
 #include "runtime/token_json.h"
 
@@ -93,6 +94,7 @@ std::vector<UnitWrites::Written> ends_of(const std::vector<float>& logits, int64
 UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const UnitsOptions& options) {
   engine.check_ids(ids);
   require_residual(engine.model(), engine.name(), "What a unit writes");
+  require_plain_head(engine.model(), engine.name(), "What a unit writes");
   UnitWrites result;
   result.layer = layer_of(engine, options.layer);
   const auto tokens = static_cast<int64_t>(ids.size());

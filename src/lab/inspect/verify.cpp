@@ -11,6 +11,7 @@
 #include "hooks/trace.h"
 #include "inspect/reference.h"
 #include "kernels/table.h"
+#include "model/abilities.h"
 #include "model/layer_name.h"
 #include "runtime/logits.h"
 
@@ -152,7 +153,7 @@ class Verifier {
           of(tensor.hook).add(ours->second.values, sequence.numbers(tensor), ours->second.shape, sequence.name, report_);
     }
     for (const ReferenceTensor& tensor : sequence.tensors) {
-      if (tensor.hook != "hook_logits") continue;
+      if (tensor.hook != "hook_logits" || !is_causal(engine_.model())) continue;  // in both directions there is no cache
       const std::vector<int64_t> shape = {static_cast<int64_t>(sequence.ids.size()), engine_.shape().vocab_size};
       through_cache().add(logits_through_cache(engine_, sequence.ids), sequence.numbers(tensor), shape, sequence.name, report_);
     }

@@ -1,4 +1,5 @@
-// Vocabularies of GGUF files. The metadata is read by a few lines here, since src/engine/runtime/tokenizer does not know the format.
+// Vocabularies of GGUF files. The metadata is read by a few lines here, since src/engine/runtime/tokenizer does not know the
+// format.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

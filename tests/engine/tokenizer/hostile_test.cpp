@@ -129,7 +129,7 @@ TEST(TokenizerModelErrors, BrokenFiles) {
 TEST(LoadTokenizer, SaysWhatIsMissingOrWrong) {
   const Scratch folder;
   expect_error([&] { load_tokenizer(folder.path()); },
-               "holds no tokenizer: expected tokenizer.json, tokenizer.model, or vocab.json and merges.txt");
+               "holds no tokenizer: expected tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt");
   expect_error([&] { load_tokenizer(folder.path() + "/none.json"); }, folder.path() + "/none.json: ");
   expect_error([&] { load_tokenizer(folder.write("tokenizer.model", "")); },
                "is empty; expected a tokenizer.json or a tokenizer.model");

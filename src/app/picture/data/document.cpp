@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/shell_word.h"
+#include "model/abilities.h"
 #include "picture/data/studio.h"
 #include "vitrine/version.h"
 
@@ -239,6 +240,7 @@ struct DocumentRuns::Made {
 
 DocumentRuns::DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names,
                            StepMaker steps) {
+  require_causal(engine.model(), engine.name(), "A picture");  // patterns are drawn below the diagonal
   std::vector<const Entry*> entries;
   uint32_t needs = 0;
   for (const std::string& name : names) {

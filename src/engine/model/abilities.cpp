@@ -1,0 +1,35 @@
+#include "model/abilities.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/layer_name.h"
+#include "model/model.h"
+
+namespace vitrine {
+
+bool is_causal(const Model& model) {
+  const std::vector<LayerRecord>& layers = model.record().layers;
+  return std::all_of(layers.begin(), layers.end(),
+                     [](const LayerRecord& layer) { return !layer.has_attention() || layer.attention.causal; });
+}
+
+void require_causal(const Model& model, const std::string& name, const std::string& what) {
+  if (is_causal(model)) return;
+  throw InputError(
+      what + " needs a causal model, and " + name + " (" + model.shape().family +
+      ") reads a text in both directions: it fills masked tokens and has no next token. Use `vitrine predict` with a "
+      "mask in the text, such as 'The [MASK] of France', or `vitrine trace` for what is inside");
+}
+
+void require_plain_head(const Model& model, const std::string& name, const std::string& what) {
+  const std::vector<HookShape>& hooks = model.record().hooks;
+  for (auto hook = hooks.rbegin(); hook != hooks.rend() && split_layer(hook->name).first < 0; ++hook) {
+    if (hook->name == "hook_logits" || hook->name.starts_with("ln_final.")) continue;
+    throw InputError(what + " needs logits that are read off the residual stream by a norm and a matrix, and " + name + " (" +
+                     model.shape().family + ") has a head of more layers (" + hook->name +
+                     "). Look at it with `vitrine trace` or `vitrine predict`");
+  }
+}
+
+}  // namespace vitrine

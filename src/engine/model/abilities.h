@@ -1,0 +1,19 @@
+#pragma once
+// What can be asked of a model, read off its record: next tokens, and logits of any vector of its residual stream.
+#include <string>
+
+namespace vitrine {
+
+class Model;
+
+/// Whether each position sees itself and earlier ones alone. False: attention goes in both directions, so what comes later
+/// changes every position, nothing of a text can be cached, and logits are of the token that stands at a position, not of the
+/// next one.
+bool is_causal(const Model& model);
+/// Errors: InputError for a model in both directions. what: "A KV cache", the beginning of the message; name: the model's.
+void require_causal(const Model& model, const std::string& name, const std::string& what);
+
+/// Errors: InputError if more than a norm and one matrix lie between the residual stream and the logits.
+void require_plain_head(const Model& model, const std::string& name, const std::string& what);
+
+}  // namespace vitrine
