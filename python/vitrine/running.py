@@ -174,7 +174,7 @@ def run(
 def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
     """What the model expects after the prompt, or after each of its tokens: the top most likely tokens."""
     found = model._session.predict(model._one(prompt), within("top", top, 1, INT64), all_positions, calls_of(model))
-    return [Prediction(position, [NextToken(*token) for token in most likely]) for position, most likely in found]
+    return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
 
 
 def attribute(
