@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What a family is stands in its file in src/engine/runtime/model alone: elsewhere nothing names a family, reads its configuration's JSON or
+# What a family is stands in its file in src/engine/model alone: elsewhere nothing names a family, reads its configuration's JSON or
 # knows the keys that only vitrine writes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
 
-# Prints the lines that match, outside src/engine/runtime/model. The tokenizers' names of GGUF ("gpt2", "llama") and those of chat templates are
+# Prints the lines that match, outside src/engine/model. The tokenizers' names of GGUF ("gpt2", "llama") and those of chat templates are
 # not those of families.
 look() {  # what pattern [paths to leave out]
   local found
   found=$(grep -rnE "$2" src python/src --include='*.cpp' --include='*.h' | grep -v "^src/engine/model/" | grep -vE "^${3:-src/engine/model/}" || true)
   [ -z "$found" ] && return
-  echo "$1 outside src/engine/runtime/model:"
+  echo "$1 outside src/engine/model:"
   echo "$found"
   status=1
 }

@@ -6,6 +6,7 @@
 #include "io/config_reader.h"
 #include "io/huggingface.h"
 #include "model/config_file.h"
+#include "model/gguf_keys.h"
 #include "runtime/engine.h"
 #include "tokenizer/config.h"
 #include "tokenizer/to_vocabulary.h"

@@ -1,4 +1,4 @@
-// Vocabularies of GGUF files. The metadata is read by a few lines here, since src/engine/runtime/tokenizer does not know the
+// Vocabularies of GGUF files. The metadata is read by a few lines here, since src/engine/tokenizer does not know the
 // format.
 #include <gtest/gtest.h>
 
