@@ -150,7 +150,7 @@ void run_picture(PictureArguments o) {
     o.model.json = o.out.ends_with(".json");
     if (!o.svg && !o.model.json) throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg or .json.");
   }
-  if (o.name == "embedding-neighbors") o.name = "embedding-neighbors";  // its name before 0.2
+  if (o.name == "embedding-neighbours") o.name = "embedding-neighbors";  // the spelling before
   check_picture_name(o.name);
   const auto only_for = [&](bool given, const char* flag, std::vector<std::string_view> names) {
     if (!given || std::find(names.begin(), names.end(), o.name) != names.end()) return;

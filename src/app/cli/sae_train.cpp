@@ -159,7 +159,7 @@ Action define_sae_train(CLI::App& app) {
   add_number(app, "--aux-coefficient", l.aux_coefficient, 0, 1e9, "topk: of the loss by which silent features learn (default 1)");
   add_count(app, "--dead-window", l.dead_window, 1, int64_t{1} << 40,
             "Steps without being active that make a feature dead (default 1000)");
-  add_choice(app, "--normalize,--normalize", o->normalize, "average|none",
+  add_choice(app, "--normalize,--normalise", o->normalize, "average|none",
              "Scale activations so that their mean norm is sqrt(width), and fold that into the weights (default average)");
   add_count(app, "--skip-positions", t.skip_positions, 0, 1 << 30, "First tokens of each context that are left out (default 0)");
   add_count(app, "--seed", o->seed, 0, INT64_MAX, "Of the first weights and the order of tokens (default 0)");

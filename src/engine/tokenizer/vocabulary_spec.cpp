@@ -42,8 +42,8 @@ const std::vector<PreTokenization>& known_pre_tokenizations() {
   const std::string gpt2(kGpt2Pattern);
   static const std::vector<PreTokenization> table = {
       {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling"}, {gpt2}},
+      {{"glm4"}, {kLlama3}, true},  // before llama-bpe, the name that is written of the two
       {{"llama-bpe", "llama3", "llama-v3", "falcon3"}, {kLlama3}, true, true},
-      {{"glm4"}, {kLlama3}, true},
       {{"smaug-bpe", "dbrx", "chatglm-bpe"}, {kLlama3}},
       {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {std::string(kQwen2Pattern)}},
       {{"qwen35"}, {kQwen35}},

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished-";
 constexpr const char* kState = "training/optimizer.safetensors";
-constexpr const char* kStateBefore = "training/optimizer.safetensors";  // before 0.2, as is the key "optimizer"
+constexpr const char* kStateBefore = "training/optimiser.safetensors";  // the spelling before, as is the key "optimiser"
 constexpr const char* kAverage = "/ema";
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kProgress = "training/progress.json";
@@ -352,7 +352,7 @@ TrainProgress RunFolder::restore(int64_t step, Learner& learner, TrainIdentity& 
   if (state.count("format") != kFormat)
     state.fail("format", "is of another version of vitrine; expected " + std::to_string(kFormat));
   Json had = json.value("run", Json::object());
-  if (had.contains("optimizer") && !had.contains("optimizer")) had["optimizer"] = had.at("optimizer");
+  if (had.contains("optimiser") && !had.contains("optimizer")) had["optimizer"] = had.at("optimiser");
   check_identity(identity, had, path, step_path(step));
   identity.model_path = had.contains("model_path") ? text_of(had.at("model_path")) : "";
   identity.model_config = had.value("model_config", Json());

@@ -371,7 +371,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "steps",
                 "epochs",
                 "optimizer",
-                "optimizer",
+                "optimiser",
                 "schedule",
                 "clip",
                 "dropout",
@@ -418,7 +418,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (epochs) c.epochs = number_in(*epochs, 1e-9, 1e9, "a number from 1e-9 to 1e9");
 
   c.schedule.length = 0;
-  const auto before = y.find("optimizer");  // its name before 0.2
+  const auto before = y.find("optimiser");  // the spelling before
   if (before && y.find("optimizer")) before->fail("it is called \"optimizer\" now, which is set too. Leave this one out");
   read_optimizer(before ? *before : y.at("optimizer", "{name: adamw, lr: 1e-3}"), c);
   if (const auto schedule = y.find("schedule")) read_schedule(*schedule, c);

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "io/safetensors.h"
+#include "model/fingerprint.h"
 #include "runtime/engine.h"
 #include "tokenizer/load.h"
 #include "train/data/prepare.h"
@@ -409,21 +410,22 @@ TEST_F(TrainRun, IgnoresAndClearsWhatAKilledRunLeft) {
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
 }
 
-// Before 0.2 "optimizer" was spelled "optimizer", in configurations and checkpoints.
+// "optimizer" was spelled "optimiser" once, in configurations and checkpoints.
 TEST_F(TrainRun, ResumesACheckpointOfTheSpellingBefore) {
   const auto before = [](std::string text) {
-    for (size_t at = 0; (at = text.find("optimizer", at)) != std::string::npos;) text.replace(at, 9, "optimizer");
+    for (size_t at = 0; (at = text.find("optimizer", at)) != std::string::npos;) text.replace(at, 9, "optimiser");
     return text;
   };
   train(config("whole"), false);
   train(config("cut"), false, until(6));
   for (const int64_t step : RunFolder(scratch / "cut").steps()) {
     const std::string folder = scratch / ("cut/step-" + std::to_string(step) + "/training/");
-    std::filesystem::rename(folder + "optimizer.safetensors", folder + "optimizer.safetensors");
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().extension() == ".json") std::ofstream(entry.path().string() + ".new") << before(read_file(entry.path()));
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().extension() == ".new") std::filesystem::rename(entry.path(), folder + entry.path().stem().string());
+    std::filesystem::rename(folder + "optimizer.safetensors", folder + "optimiser.safetensors");
+    Json progress = Json::parse(before(read_file(folder + "progress.json")));
+    progress["files"].erase("training/progress.json");
+    const std::string rest = progress.dump();  // what the file's own checksum is of
+    progress["files"]["training/progress.json"] = hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(rest))));
+    std::ofstream(folder + "progress.json") << progress.dump();
   }
   const std::string text = before(small_config(scratch, scratch / "cut"));
   EXPECT_EQ(train(parse_train_config(text, "config.yaml"), true).step, 12);

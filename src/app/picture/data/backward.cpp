@@ -133,7 +133,7 @@ size_t backward_bytes(const Model& model, int64_t tokens, int64_t layers) {
     const int64_t experts = spec.experts ? spec.experts->per_row : 0, units = spec.experts ? spec.experts->d_ff : 0;
     const int64_t beside = spec.experts_beside ? 6 * spec.d_ff + 12 * s.d_model : 0;
     const int64_t dense = spec.experts && !spec.experts_beside ? 0 : 6 * spec.d_ff;
-    const int64_t numbers = (14 + (spec.value_norm ? 4 : 0)) * s.d_model + 4 * (s.n_heads + 2 * spec.n_kv_heads) * spec.head_dim +
+    const int64_t numbers = (20 + (spec.value_norm ? 4 : 0)) * s.d_model + 5 * (s.n_heads + 2 * spec.n_kv_heads) * spec.head_dim +
                             std::max(dense, std::max(spec.d_ff, units) * 6 * experts) + beside + 5 * s.d_model * experts +
                             (spec.per_layer_dim > 0 ? 6 * s.d_model + 4 * spec.per_layer_dim : 0);
     layer = std::max(layer, numbers);
