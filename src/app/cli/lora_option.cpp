@@ -25,9 +25,8 @@ LoraWord parse_lora(std::string_view word) {
 }
 
 void add_lora_option(CLI::App& app, ModelOptions& options) {
-  app.add_option(
-         "--lora", options.lora,
-         "The folder of a LoRA adapter to run with the model, and behind a colon how much of it (default 1). May be repeated")
+  app.add_option("--lora", options.lora,
+                 "The folder of a LoRA adapter to run with the model, and after a colon its scale (default 1). May be repeated")
       ->type_name("FOLDER[:SCALE]")
       ->expected(1)
       ->take_all()

@@ -40,16 +40,15 @@ std::unique_ptr<Listener> SaeFlags::open(const Engine& engine) const {
 }
 
 void add_sae_flags(CLI::App& app, SaeFlags& flags) {
-  app.add_option("--sae", flags.directory,
-                 "A sparse autoencoder or transcoder whose features --steer changes while text is written")
+  app.add_option("--sae", flags.directory, "A sparse autoencoder or transcoder whose features --steer changes during generation")
       ->type_name("DIR")
       ->check(not_empty());
-  app.add_option("--sae-hook", flags.hook, "Where it reads, instead of what its files say")
+  app.add_option("--sae-hook", flags.hook, "The hook it reads, instead of the one in its files")
       ->type_name("HOOK")
       ->check(not_empty());
   app.add_option("--steer", flags.edits,
                  "At every position: FEATURE=VALUE sets (12=0 ablates), FEATURE+=VALUE adds, FEATURE*=VALUE multiplies; "
-                 "LAYER:FEATURE=VALUE of a cross-layer transcoder. What the autoencoder does not explain stays. May be repeated")
+                 "LAYER:FEATURE=VALUE of a cross-layer transcoder. The reconstruction error is unchanged. May be repeated")
       ->type_name("EDIT")
       ->expected(1)
       ->take_all()
