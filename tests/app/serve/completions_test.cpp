@@ -317,7 +317,7 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"prompt", {-1}}}, 400, "prompt", "0 to 6143");
   refuses({{"prompt", {9223372036854775807}}}, 400, "prompt", "0 to 6143");
   refuses({{"prompt", std::vector<int>(1025, 300)}}, 400, "prompt", "1025 tokens, and the context holds 1024");
-  refuses({{"suffix", "end"}}, 400, "suffix", "its end only");
+  refuses({{"suffix", "end"}}, 400, "suffix", "only at its end");
   refuses({{"temperature", -1}}, 400, "temperature", "from 0");
   refuses({{"temperature", "hot"}}, 400, "temperature", "expected a number");
   refuses({{"top_p", 1.5}}, 400, "top_p", "from 0 to 1");
