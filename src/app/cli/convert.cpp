@@ -144,7 +144,8 @@ void convert_to_gguf(const ConvertArguments& o) {
   {
     const std::string folder = ResumableFile::work_folder(o.out);
     const LastWords words(
-        fmt::format("stopped: {} is not written. What is done is kept in {}. The same command goes on from there", o.out, folder),
+        fmt::format("stopped: {} is not written. Finished parts are kept in {}. The same command continues from there", o.out,
+                    folder),
         folder);
     ThreadPool pool(static_cast<int>(o.threads));
     write_gguf(opened, plan, encoding, o.out, pool,

@@ -175,7 +175,7 @@ void run_data(DataArguments o) {
   const auto token = [&](std::optional<int32_t> id) {
     return id ? fmt::format("{} \"{}\"", *id, visible_message(tokenizer->piece(*id))) : std::string("nothing");
   };
-  log("written to {}, {} tokens/s; {} in front of each document, {} at its end", o.out,
+  log("written to {}, {} tokens/s; {} before each document, {} at its end", o.out,
       grouped(static_cast<int64_t>(tokens_per_second)), token(made.bos), token(made.eos));
 }
 

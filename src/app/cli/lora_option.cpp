@@ -20,7 +20,7 @@ LoraWord parse_lora(std::string_view word) {
   }
   if (parsed.path.empty() || !std::isfinite(parsed.scale))
     throw UsageError("--lora is " + std::string(word) +
-                     "; expected the folder of an adapter, and behind a colon its scale if it is not 1");
+                     "; expected the folder of an adapter, and after a colon its scale if it is not 1");
   return parsed;
 }
 

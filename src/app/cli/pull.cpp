@@ -54,7 +54,7 @@ void run_pull(const PullArguments& o) {
   PullResult result;
   double seconds = 0;
   {
-    const LastWords words(fmt::format("stopped; `vitrine pull {}` goes on from here", o.name), settings.cache);
+    const LastWords words(fmt::format("stopped; `vitrine pull {}` continues from here", o.name), settings.cache);
     Progress progress("pulling");
     result = pull(request, settings, [&](const PullProgress& now) {
       const double rate = static_cast<double>(now.arrived) / std::max(progress.seconds(), 1e-3);

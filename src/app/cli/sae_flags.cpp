@@ -24,7 +24,10 @@ void SaeFlags::check(int64_t beams) const {
 std::unique_ptr<Listener> SaeFlags::open(const Engine& engine) const {
   if (directory.empty()) return nullptr;
   if (is_cross_layer(directory)) {
-    if (!hook.empty()) throw UsageError("--sae-hook: a cross-layer transcoder reads at every layer; its config.yaml says where.");
+    if (!hook.empty())
+      throw UsageError(
+          "--sae-hook: a cross-layer transcoder reads at every layer; its config.yaml defines "
+          "the hooks.");
     std::vector<LayerFeatureEdit> wanted;
     for (const std::string& edit : edits) wanted.push_back(parse_layer_feature_edit(edit));
     const auto transcoder = std::make_shared<const CrossLayerTranscoder>(read_cross_layer(directory));

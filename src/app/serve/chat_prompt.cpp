@@ -167,8 +167,8 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
     const ChatFormat& format = own ? *own : *service.chat();
     if (tools && !(own ? own->reads_tools() : service.chat_reads_tools()))
       throw invalid("tools",
-                    "the model's chat template knows no tools, so they would be lost; describe them in a message, or give a "
-                    "\"chat_template\" that does",
+                    "the model's chat template does not support tools, so they would be lost; describe them in a message, or "
+                    "give a \"chat_template\" that does",
                     "unsupported_parameter");
     const Rendered rendered = format.rendered(conversation);
     prompt.ids = format.ids_of(rendered);
@@ -201,7 +201,7 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
   if (on) {
     if (fields.has("add_generation_prompt") && conversation.answer)
       throw invalid("continue_final_message",
-                    "\"continue_final_message\" and \"add_generation_prompt\" are both true; the answer either goes on with the "
+                    "\"continue_final_message\" and \"add_generation_prompt\" are both true; the answer either continues the "
                     "last message or begins a new one");
     const OrderedJson& last = conversation.messages.back();
     if (last["role"] != "assistant" || last.contains("tool_calls"))
@@ -210,7 +210,7 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
     conversation.begun = last["content"].get<std::string>();
     conversation.messages.erase(conversation.messages.size() - 1);
     conversation.answer = true;
-    if (conversation.messages.empty()) throw invalid("messages", "there is no message before the one to go on with");
+    if (conversation.messages.empty()) throw invalid("messages", "there is no message before the one to continue");
   }
   ChatPrompt prompt = chat_prompt(service, conversation, source);
   prompt.forced = forced_tools(choice, conversation.tools);

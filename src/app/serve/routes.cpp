@@ -123,7 +123,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
     if (allowed.empty())
       throw ApiError(404, "not_found",
                      "there is no " + request.path + " here; " +
-                         (request.path.starts_with("/api/") ? "Ollama's API is not spoken, use OpenAI's at /v1"
+                         (request.path.starts_with("/api/") ? "Ollama's API is not supported, use OpenAI's at /v1"
                                                             : "/openapi.json lists what is there"));
     http::Response response =
         request.method == "OPTIONS"

@@ -91,8 +91,8 @@ void Watch::plan_captures_of(Engine& engine, const WatchedTexts& texts) {
   const size_t numbers = capture_bytes(captures) / sizeof(float), most = texts.streamed ? kMostStreamed : kMostNumbers;
   if (numbers > most)
     throw invalid("inspect",
-                  fmt::format("\"inspect\" asks for {} numbers with a prompt of {} tokens and as many as {} behind it, "
-                              "and {} holds {}; take slices such as [positions=-1], or a smaller \"max_tokens\"{}",
+                  fmt::format("\"inspect\" asks for {} numbers with a prompt of {} tokens and up to {} after it, and {} "
+                              "holds {}; take slices such as [positions=-1], or a smaller \"max_tokens\"{}",
                               numbers, prompt.size(), coming, texts.streamed ? "a stream" : "an answer", most,
                               texts.streamed && numbers <= kMostNumbers ? ", or leave \"stream\" out" : ""));
   for (const Capture& capture : captures) requests_.push_back(capture.request);

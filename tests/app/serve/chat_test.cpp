@@ -216,7 +216,7 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
           400, "tool_choice.function.strict", "not known");
   refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "rm"}}}}}}, 400, "tool_choice",
           "not among");
-  refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "knows no tools");
+  refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "does not support tools");
   refuses({{"messages", {{{"role", "user"}, {"content", std::string(20000, 'a')}}}}}, 400, "messages", "the context holds 1024");
   OrderedJson request = greedy;
   request.update(OrderedJson{

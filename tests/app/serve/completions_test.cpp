@@ -338,7 +338,7 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"use_beam_search", true}}, 400, "use_beam_search", "beams");
   refuses({{"mirostat", 2}}, 400, "mirostat", "sampler");
   refuses({{"model", "gpt-4"}}, 404, "model", "this server runs \"tales9m\"");
-  expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once)"), 400, "", "JSON: it is cut off after 16 bytes");
+  expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once)"), 400, "", "JSON: it is truncated after 16 bytes");
   expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once"}})"), 400, "", "JSON at byte 19 of 19");
 }
 
