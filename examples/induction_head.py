@@ -6,7 +6,7 @@ usage: induction_head.py [MODEL] [--length 30] [--prompts 8] [--seed 0]
 An induction head attends from a token to what came after the same token earlier, and so predicts that it comes again (Olsson et
 al., "In-context Learning and Induction Heads", 2022). The prompts are BOS, random tokens, and the same tokens again; the tokens
 are drawn from the model itself at temperature 1, so that a small model knows what to do with them. Losses are cross-entropies in
-nats per token. MODEL: a Hugging Face directory, a .gguf file or an id in the local cache; without it, the model that ships.
+nats per token. MODEL: a Hugging Face directory, a .gguf file or an id in the local cache; without it, the shipped model.
 """
 import argparse
 

@@ -5,7 +5,7 @@ usage: update_scales.py [TEXT] [--model MODEL] [--out update_scales.svg]
 
 With σ the standard deviation over all positions and components, the scale of an update r that is added to a stream s is
 sqrt(σ(r)² / (σ(r)² + σ(s)²)): the share of the sum that is new, if the two are uncorrelated. MODEL: a Hugging Face directory, a
-.gguf file or an id in the local cache; without it, the model that ships.
+.gguf file or an id in the local cache; without it, the shipped model.
 """
 import argparse
 import html

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Merges of two fine-tuned children of the model that ships, by every method; a LITI sweep; a WARP front (docs/merge-experiments.md).
+"""Merges of two fine-tuned children of the shipped model, by every method; a LITI sweep; a WARP front (docs/merge-experiments.md).
 
 usage: merge_experiments.py BUILD_DIR FOLDER [STEP...]
 
@@ -220,7 +220,7 @@ def scored(models):
 
 
 def distance(model):
-    """From the model that ships, over all weights: a by-product of a sweep."""
+    """From the shipped model, over all weights: a by-product of a sweep."""
     if model == BASE:
         return 0
     write("distance.yml", f"merge_method: liti\nbase_model: {BASE}\nmodels: [{{model: {model}}}]\n")
@@ -245,7 +245,7 @@ def difference(score, other, kinds=KINDS):
 
 
 def step_table():
-    shipped, *children = parents = {"the model that ships": BASE, "child of the tales": A, "child of the stories": B}
+    shipped, *children = parents = {"the shipped model": BASE, "child of the tales": A, "child of the stories": B}
     beside = {f"WARP, round {ROUNDS}, eta {eta}": f"warp/round-{ROUNDS}/liti-{eta}" for eta in ("0.5", "1")}
     models = {**parents, **{method: f"merged-{method}" for method in METHODS}, **beside}
     scores = scored(models)

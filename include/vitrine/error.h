@@ -1,12 +1,12 @@
 #pragma once
 // The errors vitrine throws. Wrong input (files, flags, requests, shapes) ends the request or the command with a
-// message that names file, field, found, expected and what to do; it never ends the process.
+// message that gives file, field, found, expected and what to do; it never ends the process.
 #include <stdexcept>
 #include <string>
 
 namespace vitrine {
 
-/// Base of everything vitrine throws on purpose. what() is a complete message for the user.
+/// Base of all exceptions that vitrine throws. what() is a complete message for the user.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,7 +18,7 @@ class InputError : public Error {
   using Error::Error;
 };
 
-/// A file is missing, unreadable, truncated or says something impossible. The message begins with its path.
+/// A file is missing, unreadable, truncated or has impossible contents. The message begins with its path.
 class FileError : public InputError {
  public:
   FileError(const std::string& path, const std::string& problem) : InputError(path + ": " + problem) {}
@@ -36,7 +36,7 @@ class UsageError : public InputError {
   using InputError::InputError;
 };
 
-/// The input was acceptable and the run failed all the same (NaN in the logits, memory, disk). Exit code 1.
+/// The input was valid but the run failed (NaN in the logits, memory, disk). Exit code 1.
 class RunError : public Error {
  public:
   using Error::Error;

@@ -1,5 +1,5 @@
 #pragma once
-// Many numbers that are written right after memory was taken for them.
+// A vector of floats whose elements are not initialized, for numbers that are written right after allocation.
 #include <memory>
 #include <new>
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace vitrine {
 
-/// An allocator whose vectors do not write elements that they are given no value for: those of resize(n) and of a vector made
-/// with a size alone are unset.
+/// An allocator whose vectors leave elements without a given value uninitialized: those of resize(n) and of a vector constructed
+/// with only a size.
 template <class T>
 struct Unset : std::allocator<T> {
   Unset() = default;
@@ -33,7 +33,7 @@ struct Unset : std::allocator<T> {
   }
 };
 
-/// A std::vector<float> in all else, but a type of its own: std::vector<float>(n.begin(), n.end()) copies it into one.
+/// Like std::vector<float>, but a separate type: std::vector<float>(n.begin(), n.end()) copies it into one.
 using FloatVector = std::vector<float, Unset<float>>;
 
 }  // namespace vitrine

@@ -1,5 +1,5 @@
 #pragma once
-// The library: open a model, see what it expects next, let it write, read and change what happens inside.
+// The library: open a model, predict, generate text, read and change intermediates.
 //
 //   #include <vitrine/vitrine.h>
 //   #include <cstdio>
@@ -14,7 +14,7 @@
 //   }
 //
 // Errors are exceptions of vitrine/error.h: InputError where the input is wrong (files, ids, options, hook names), RunError
-// where a run failed all the same (NaN, memory, disk). Their what() is a message for the user.
+// where a run failed on valid input (NaN, memory, disk). Their what() is a message for the user.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -38,9 +38,9 @@ struct OpenOptions {
   int threads = 0;           // 0: as many as this process has cores
   bool compute_f32 = false;  // widen stored weights and compute everything in f32; otherwise 16-bit and quantized weights
                              // multiply operands rounded to match (docs/numerics.md)
-  bool exact = false;        // one kernel class: batch, chunking and cache state change no bit of a result
-  // The types of the keys and values that a generation caches: "f32", "f16", "q8_0" or "q4_0". Narrower ones take less memory
-  // and are read faster, and round (docs/numerics.md).
+  bool exact = false;        // same kernels: bit-identical for any batch, chunking and cache state
+  // The types of the keys and values that a generation caches: "f32", "f16", "q8_0" or "q4_0". Smaller types take less memory and
+  // are faster, but are rounded (docs/numerics.md).
   std::string cache_type_k = "f32", cache_type_v = "f32";
 };
 
@@ -52,13 +52,13 @@ struct NextToken {
   double probability() const;
 };
 
-/// What the model expects after one position of a prompt.
+/// The model's prediction after one position of a prompt.
 struct NextTokens {
-  std::int64_t position = 0;   // of the last token that was seen
+  std::int64_t position = 0;   // of the last token before the prediction
   std::vector<NextToken> top;  // most likely first
 };
 
-/// A named intermediate of a run, while it runs: to be read, or changed in place, and what stands there flows on.
+/// A named intermediate during a run: it can be read or changed in place, and the run continues with the new values.
 struct HookView {
   std::string_view name;                // in full: "blocks.3.attn.hook_pattern"
   std::int64_t first_position = 0;      // of the first row (of scores and patterns: the first query)
@@ -66,9 +66,9 @@ struct HookView {
   std::span<float> values;
 };
 
-/// Calls `change` at every hook whose name fits `hook`: a name, a pattern ("blocks.*.hook_attn_out") or an alias, as in
-/// LanguageModel::trace, without slices. Called once per step of the run: a long prompt and each new token are several.
-/// With lookup or draft several tokens are one step, and drafts that are refused are among its rows.
+/// Calls `change` at every hook whose name matches `hook`: a name, a pattern ("blocks.*.hook_attn_out") or an alias, as in
+/// LanguageModel::trace, without slices. Called once per step of the run: a long prompt is several steps, and each new token is
+/// one. With lookup or draft several tokens are one step, including rejected drafts.
 struct HookEdit {
   std::string hook = {};
   std::function<void(const HookView&)> change = {};
@@ -95,8 +95,8 @@ struct GenerationOptions {
   std::vector<std::string> stops = {};                           // strings that end the text; not part of it
   std::optional<std::vector<std::int32_t>> end_tokens = {};      // default: the model's own
   std::function<void(std::string_view)> on_text = {};            // text as it becomes certain: whole characters
-  // Speculative decoding: faster, the same tokens. One of the two at most.
-  std::int64_t lookup = 0;         // draft so many tokens, 1 to 7, that followed the last ones before; 0: off
+  // Speculative decoding: faster, with the same tokens. At most one of the two.
+  std::int64_t lookup = 0;         // prompt lookup: draft up to this many tokens, 1 to 7; 0: off
   LanguageModel* draft = nullptr;  // a smaller model of the same vocabulary, which drafts draft_tokens (1 to 7) tokens
   std::int64_t draft_tokens = 4;
   std::vector<HookEdit> edits = {};
@@ -104,10 +104,10 @@ struct GenerationOptions {
 
 struct GeneratedText {
   std::string text;                  // the new text; empty without a tokenizer
-  std::vector<std::int32_t> tokens;  // the new ones, with the end token that was taken
+  std::vector<std::int32_t> tokens;  // the new ones, including the end token
   std::vector<float> logprobs;       // natural logarithm, one for each new token
   std::string finish_reason;         // "stop": end token or stop string; "length": max_tokens, or the context is full
-  std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // with lookup or draft: proposed, and those among them that were chosen
+  std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // with lookup or draft: drafted tokens, and the accepted ones
 };
 
 /// A copy of one intermediate.
@@ -123,11 +123,11 @@ struct ModelDescription {
   std::int64_t parameters = 0;      // every number of every tensor once
   bool tied = false;                // the embedding is the output matrix
   std::string tokenizer;            // in words; empty if there is none
-  std::string kernels;  // what was chosen for this machine: "avx2", "avx512", "avx512_bf16", "amx", "neon", "reference"
-  std::vector<std::string> hooks;  // every hook name, in the order of the run
+  std::string kernels;              // those used on this machine: "avx2", "avx512", "avx512_bf16", "amx", "neon", "reference"
+  std::vector<std::string> hooks;   // every hook name, in the order of the run
 };
 
-/// A model with its tokenizer, ready to run. Not thread-safe: one call at a time; two objects may run beside each other.
+/// A model with its tokenizer, ready to run. Not thread-safe: one call at a time; two objects may run at the same time.
 class LanguageModel {
  public:
   /// `model`: a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache. Files are mapped, not read.
@@ -139,16 +139,16 @@ class LanguageModel {
 
   ModelDescription description() const;
 
-  /// Ids of `text`; `add_special` puts BOS (and EOS) where the tokenizer's file says so. Any bytes are accepted.
+  /// Ids of `text`; `add_special` adds BOS (and EOS) if the tokenizer does. Any bytes are accepted.
   /// Errors: InputError if the model has no tokenizer.
   std::vector<std::int32_t> tokenize(std::string_view text, bool add_special = true) const;
   /// The text of `tokens`, byte for byte as the tokenizer's reference library gives it.
   /// Errors: InputError for an id outside the vocabulary, or without a tokenizer.
   std::string detokenize(std::span<const std::int32_t> tokens) const;
 
-  /// What the model expects after the prompt, or after each of its tokens. Prompts given as tokens go in as they are.
+  /// The model's prediction after the prompt, or after each of its tokens. Prompts given as tokens are used unchanged.
   /// Errors: InputError for an empty prompt, an id outside the vocabulary, a prompt longer than the context, a hook name
-  /// that the model does not have; RunError for NaN or infinite logits, naming the place where they began.
+  /// that the model does not have; RunError for NaN or infinite logits, naming where they first appeared.
   std::vector<NextTokens> predict(std::string_view text, const PredictOptions& options = {});
   std::vector<NextTokens> predict(std::span<const std::int32_t> tokens, const PredictOptions& options = {});
 
@@ -157,12 +157,12 @@ class LanguageModel {
   GeneratedText generate(std::string_view text, const GenerationOptions& options = {});
   GeneratedText generate(std::span<const std::int32_t> tokens, const GenerationOptions& options = {});
 
-  /// Intermediates of one run over the prompt, by full hook name. `hooks` are names, patterns in which * stands for any run
-  /// of characters, or aliases ("resid_post", "pattern.3"), each with slices if wanted:
-  /// "blocks.*.attn.hook_pattern[heads=0:2,positions=-1]". hook_logits is [position, vocab_size]; scores and patterns are
-  /// [head, query, key] over all keys; everything else has the positions first. Edits act before a value is copied.
-  /// Errors: InputError for a request that fits no hook, with the nearest names, and for more bytes than memory holds;
-  /// else as predict. NaN is no error here: it is shown.
+  /// Intermediates of one run over the prompt, by full hook name. `hooks` are names, patterns in which * matches any characters,
+  /// or aliases ("resid_post", "pattern.3"), each optionally with slices: "blocks.*.attn.hook_pattern[heads=0:2,positions=-1]".
+  /// hook_logits is [position, vocab_size]; scores and patterns are [head, query, key] over all keys; everything else has the
+  /// positions first. Edits are applied before a value is copied.
+  /// Errors: InputError for a request that matches no hook, with the nearest names, and for more bytes than fit in memory;
+  /// otherwise as predict. NaN is not an error here: it is returned.
   std::map<std::string, HookValue> trace(std::string_view text, const std::vector<std::string>& hooks,
                                          const std::vector<HookEdit>& edits = {});
   std::map<std::string, HookValue> trace(std::span<const std::int32_t> tokens, const std::vector<std::string>& hooks,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the model that ships once more: vocabulary, token data, training in two stages, each rounded to bf16.
+# Makes the shipped model once more: vocabulary, token data, training in two stages, each rounded to bf16.
 #   models/training/train.sh BUILD_DIR FOLDER
 # FOLDER is made; it takes 630 MB. On two cores of 2.3 to 2.6 GHz with AVX-512 it takes 3 hours. What was interrupted goes on
 # where it stopped when the command is given again. The model is then in FOLDER/tales9m.

@@ -238,7 +238,7 @@ class Autoencoders(Case):
     def test_what_is_refused(self):
         model = vitrine.load(golden_model("gpt2_a"))
         sae = random_sae(model, "blocks.1.hook_resid_pre")
-        with self.assert_says(vitrine.FileError, "no such file or directory"):
+        with self.assert_says(vitrine.FileError, "the file or directory does not exist"):
             vitrine.load_sae("/absent")
         with self.assert_says(vitrine.ShapeError, "d_in", str(model.cfg.d_model)):
             sae.encode(np.zeros((2, 3)))

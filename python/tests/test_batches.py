@@ -76,7 +76,7 @@ class Ragged(Case):
             for i, row in enumerate(ROWS):  # a slice is of each row's own length
                 self.assert_same(some["embed"][i], alone[i][1]["embed"][0, -1:])
                 self.assert_same(some["logits"][i], model(row)[0, -2:])
-            with self.assert_says(vitrine.InputError, "row 1: ", "asks for one that is not there"):
+            with self.assert_says(vitrine.InputError, "row 1: ", "selects one that does not exist"):
                 model.run_with_cache(ROWS, "hook_embed[positions=3]", return_type=None)
 
     def test_lists_of_texts_as_tokens_and_back(self):

@@ -132,7 +132,7 @@ class Collecting(Case):
             model.collect("resid_post.1", self.folder / "a", texts=TEXTS)
         shard = self.folder / "a" / "activations-00000.safetensors"
         shard.write_bytes(shard.read_bytes()[:900])
-        with self.assert_says(vitrine.FileError, "cut off"):
+        with self.assert_says(vitrine.FileError, "truncated"):
             vitrine.Activations(self.folder / "a")
 
 

@@ -161,7 +161,7 @@ class Requests(Case):
             ("has slices of its own", lambda: self.kept("pattern[heads=0]", heads=1)),
             ("heads=1 is of no use", lambda: self.kept("resid_post", heads=1)),
             ("different slices of hook_logits", lambda: self.kept(["logits", "*[positions=-1]"])),
-            ("\"logits[positions=99]\" asks for one that is not there", lambda: self.kept("logits", positions=99)),
+            ("\"logits[positions=99]\" selects one that does not exist", lambda: self.kept("logits", positions=99)),
             ("\"logits[positions=4:2]\" selects nothing", lambda: self.kept("logits", positions=slice(4, 2))),
             ("no hook that it fits has any", lambda: self.kept("logits[heads=0,positions=-1]")),
             ("names positions twice", lambda: self.kept("logits[positions=0,positions=1]")),

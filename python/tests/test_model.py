@@ -28,7 +28,7 @@ class Predictions(Case):
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[4330]])
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 4330]])
         self.assertEqual(self.model.to_tokens("", prepend_bos=True).tolist(), [[2]])
-        with self.assert_says(vitrine.InputError, "the prompt is empty and no BOS goes in front of it"):
+        with self.assert_says(vitrine.InputError, "the prompt is empty and gets no BOS"):
             self.model.to_tokens("", prepend_bos=False)
 
     def test_next_tokens(self):

@@ -1,14 +1,14 @@
-"""vitrine runs transformer language models and shows their inside.
+"""vitrine runs transformer language models and shows every intermediate.
 
 >>> import vitrine
->>> model = vitrine.load()  # the model that ships; or a Hugging Face directory, a .gguf file, an id in the local cache
+>>> model = vitrine.load()  # the shipped model; or a Hugging Face directory, a .gguf file, an id in the local cache
 >>> model.predict("Once upon a time")[-1].top[0].piece
 '▁there'
 >>> logits, cache = model.run_with_cache("Once upon a time")
 >>> cache["pattern", 0].shape
 (1, 4, 5, 5)
 
-docs/python.md shows the rest. Names and habits are those of TransformerLens; values are NumPy arrays.
+docs/python.md shows the rest. Names and conventions are those of TransformerLens; values are NumPy arrays.
 """
 
 from . import metrics, patching

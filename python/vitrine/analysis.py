@@ -22,7 +22,7 @@ def circuits(
 
     heads        one dict for each head (of this layer, of this number): layer, head, copying, eigenvalues of the full OV circuit,
                  qk and ov with singular_values, rank and frobenius
-    composition  how much of what one head writes a later one reads: from_layer, from_head, to_layer, to_head, q, k, v
+    composition  composition scores of each head with later heads: from_layer, from_head, to_layer, to_head, q, k, v
     offset       positions from key to query, for models with RoPE
     """
     found = model._session.circuits(
@@ -38,7 +38,8 @@ def circuits(
 def compare(model: OpenedModel, other: OpenedModel, prompt: Prompt, *, threshold: float = 1e-3) -> dict[str, Any]:
     """This model and another file of it on one prompt: a dict of
 
-    layers       how far apart the streams are: point, layer, cosine, distance, worst_at, relative, and what moved of the patterns
+    layers       how much the residual streams differ: point, layer, cosine, distance, worst_at, relative, and how much the
+                 patterns differ
     predictions  after each position: kl in nats, top (this one's and the other's), logprobs
     kl_mean, kl_most, same_top, dtypes; first_beyond: the first of layers whose distance exceeds threshold, -1: none
     """

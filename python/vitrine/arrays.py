@@ -1,4 +1,4 @@
-"""Types of arrays. np.ndarray alone is one of any numbers, as callers give them."""
+"""Types of arrays. A plain np.ndarray is an array of any numbers, as passed by callers."""
 
 from __future__ import annotations
 

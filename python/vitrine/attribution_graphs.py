@@ -1,4 +1,4 @@
-"""Attribution graphs through transcoders: what acts directly on what in one prompt's run, as circuit-tracer makes them."""
+"""Attribution graphs through transcoders: the direct effects within one prompt's run, as in circuit-tracer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Transcoders:
 
     @classmethod
     def of(cls, layers: Sequence[SparseAutoencoder], name: str = "transcoders") -> Transcoders:
-        """From one transcoder for each layer, in any order; their hooks say which layer is whose."""
+        """From one transcoder for each layer, in any order; their hooks determine their layers."""
         return cls(make_transcoder_set([layer._read for layer in layers], name))
 
     def __repr__(self) -> str:
@@ -44,14 +44,14 @@ def load_transcoders(path: str | os.PathLike[str]) -> Transcoders:
     """Reads a folder with a transcoder for each layer: circuit-tracer's files (layer_0.safetensors, …, or those of a cross-layer
     transcoder), or folders of SAELens's or Gemma Scope's transcoders.
 
-    Raises FileError naming the file, and the layer that is missing or there twice.
+    Raises FileError naming the file, and the layer that is missing or duplicated.
     """
     return Transcoders(read_transcoders(os.fsencode(path)))
 
 
 @dataclasses.dataclass(frozen=True)
 class GraphNode:
-    """A node: a feature, an error (what a transcoder does not explain), a token or a logit."""
+    """A node: a feature, an error (the part that a transcoder does not explain), a token or a logit."""
 
     kind: Literal["feature", "error", "token", "logit"]
     position: int
@@ -63,7 +63,7 @@ class GraphNode:
 
 @dataclasses.dataclass(frozen=True)
 class PrunedGraph:
-    """What prune() leaves. Numbers are places in AttributionGraph.nodes."""
+    """The result of prune(). Numbers are indices into AttributionGraph.nodes."""
 
     node_mask: Bools  # [nodes], bool
     edges: list[tuple[int, int, float]]  # (source, target, effect)
@@ -73,7 +73,7 @@ class PrunedGraph:
 
     @property
     def edge_mask(self) -> Bools:
-        """[target, source], bool: the edges that are left."""
+        """[target, source], bool: the remaining edges."""
         mask = np.zeros((len(self.node_mask),) * 2, bool)
         for source, target, _ in self.edges:
             mask[target, source] = True
@@ -108,10 +108,10 @@ class AttributionGraph:
     """Made by Model.attribution_graph(). Nodes are in circuit-tracer's order: selected features, errors [layer, position], tokens,
     logits.
 
-    effects [features + logits, nodes]   rows of the targets that something acts on: what each node adds to a feature's value before
-                                         its activation, or to a logit less the mean of all logits
+    effects [features + logits, nodes]   rows are targets: what each node adds to a feature's value before its activation, or to a
+                                         logit minus the mean of all logits
     active_features [n, 3]               (layer, position, feature) of all active features; activation_values [n]
-    selected_features                    places in them of those that are nodes
+    selected_features                    indices into them of those that are nodes
     input_tokens, logit_tokens, logit_probabilities
     """
 
@@ -134,7 +134,7 @@ class AttributionGraph:
 
     @property
     def adjacency(self) -> Floats:
-        """[target, source] over all nodes; rows of errors and tokens are zeros. Made anew at each look."""
+        """[target, source] over all nodes; rows of errors and tokens are zeros. Computed again on each access."""
         features, n = len(self.selected_features), self.effects.shape[1]
         full = np.zeros((n, n), np.float32)
         full[:features] = self.effects[:features]
@@ -154,7 +154,7 @@ class AttributionGraph:
                         for token, p in zip(self.logit_tokens, self.logit_probabilities)]
 
     def scores(self) -> tuple[float, float]:
-        """(replacement score, completeness score): how much of the computation the features stand for, each from 0 to 1."""
+        """(replacement score, completeness score): how much of the computation the features explain, each from 0 to 1."""
         replacement, completeness = self._graph.scores()
         return replacement, completeness
 
@@ -178,17 +178,17 @@ def attribution_graph(
     ignored_positions: int = 1, ranked_together: int = 2048, memory: int = 0,
 ) -> AttributionGraph:
     """The direct effects of features, unexplained parts of MLPs and tokens on features and on the most likely logits, with attention
-    patterns and the scales of norms held still: circuit-tracer's attribute().
+    patterns and norm scales frozen: circuit-tracer's attribute().
 
-    prompt             a text, in front of which comes BOS (or another control token), or ids, which go in as they are
+    prompt             a text, which gets BOS (or another control token) before it, or ids, which are used unchanged
     transcoders        load_transcoders(…), its path, or one transcoder for each layer
-    max_features       become nodes; of more active ones those with the largest influence, ranked anew after `ranked_together`
+    max_features       maximum features that become nodes, those with the largest influence, ranked again after `ranked_together`
     max_logits, logit_share  the most likely tokens until their probabilities add up to the share
     targets            these tokens' logits instead: ids, or texts of one token
-    ignored_positions  at the beginning (BOS), whose features and errors are left out
-    memory             bytes that the effects may take; 0: what the system has left
+    ignored_positions  at the beginning (BOS), whose features and errors are not in the graph
+    memory             maximum bytes for the effects; 0: the free memory
 
-    Raises InputError where the transcoders are not the model's, and for a graph that takes more memory.
+    Raises InputError if the transcoders do not fit the model, and for a graph that needs more memory.
     """
     read = _transcoders_of(transcoders)._read
     if isinstance(prompt, str):

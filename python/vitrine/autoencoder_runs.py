@@ -108,7 +108,7 @@ class _Spliced:
 
 
 def _where(there: Bools, function: Callable[..., Floats], *values: Floats) -> Floats:
-    """The function of the rows that are there, [batch, position]; NaN in the others."""
+    """The function at the existing positions, [batch, position]; NaN at the others."""
     if there.all():
         return function(*values)
     found = function(*(value[there] for value in values))
@@ -136,10 +136,10 @@ def _listed(saes: Saes) -> list[SparseAutoencoder]:
 
 @contextmanager
 def saes(model: Opened, saes: Saes, use_error_term: bool = True) -> Iterator[Opened]:
-    """While it lasts, every run of this model by this thread goes through the autoencoders, each at its own hook.
+    """Inside this context, every run of this model by this thread goes through the autoencoders, each at its own hook.
 
-    use_error_term  what an autoencoder does not explain is added, so that without changes a run gives what it gave; False: the
-                    reconstruction takes the value's place (SAELens's default)
+    use_error_term  the reconstruction error is added, so that without changes a run gives the same result; False: the
+                    reconstruction replaces the value (SAELens's default)
     """
     with _spliced(model, saes, use_error_term):
         yield model
@@ -182,8 +182,8 @@ def run_with_hooks_with_saes(
     use_error_term: bool = True, **options: Any,
 ) -> Any:
     """The same with functions at hooks, those of the autoencoders too: "blocks.3.hook_resid_post.hook_sae_acts_post" is
-    [batch, position, d_sae]; hook_sae_input, hook_sae_recons, hook_sae_error and hook_sae_output flow on as well, and
-    hook_sae_acts_pre is only shown.
+    [batch, position, d_sae]; hook_sae_input, hook_sae_recons, hook_sae_error and hook_sae_output can be changed as well, and
+    hook_sae_acts_pre can only be read.
     """
     with _spliced(model, saes, use_error_term, fwd_hooks):
         return call(model, prompt, return_type, **options)
@@ -193,7 +193,7 @@ def run_with_cache_with_saes(
     model: OpenedModel, prompt: Prompts, saes: Saes, names_filter: NamesFilter = None,
     use_error_term: bool = True, **options: Any,
 ) -> tuple[Floats | None, ActivationCache]:
-    """run_with_cache() through autoencoders. The cache has their hooks too: all of them, or those that names_filter names."""
+    """run_with_cache() through autoencoders. The cache has their hooks too: all of them, or those that names_filter matches."""
     several = _listed(saes)
     names = sae_hook_names(several)
     remove = options.pop("remove_batch_dim", False)
@@ -218,10 +218,10 @@ def gradients_with_saes(
     model: OpenedModel, prompt: Prompts, saes: Saes, names_filter: str | Sequence[str] | Callable[[str], bool] = (), *,
     metric: Callable[..., Any] | None = None, fwd_hooks: Iterable[Hook] = (), use_error_term: bool = True, **options: Any,
 ) -> tuple[float, ActivationCache]:
-    """gradients() of one prompt through autoencoders, with the gradient at every feature beside those that are asked for:
-    "<hook>.hook_sae_acts_post". Times its value, a feature's gradient is what it adds to the metric, to first order.
+    """gradients() of one prompt through autoencoders, with the gradient at every feature in addition to the requested ones:
+    "<hook>.hook_sae_acts_post". A feature's gradient times its value is its contribution to the metric, to first order.
 
-    The gradient reaches what an autoencoder reads through its active features alone: the error is a constant, as in SAELens, and
+    The gradient reaches an autoencoder's input only through its active features: the error is a constant, as in SAELens, and
     so is a feature that a function of fwd_hooks has changed. Raises UsageError for normalize_activations.
     """
     several = _listed(saes)

@@ -20,7 +20,8 @@ def load_sae(
     path: str | os.PathLike[str], *, hook_name: str | None = None, hook_name_out: str | None = None,
 ) -> SparseAutoencoder:
     """Reads an autoencoder or transcoder: SAELens's directory (cfg.json, sae_weights.safetensors) or Gemma Scope's (params.npz, or
-    config.json and params.safetensors). hook_name and hook_name_out replace what the files say of where it reads and writes.
+    config.json and params.safetensors). hook_name and hook_name_out replace the hooks that the files give for its input and
+    output.
 
     Raises FileError naming file, key or tensor.
     """
@@ -30,9 +31,9 @@ def load_sae(
 def train_sae(
     activations: Activations | str | os.PathLike[str], out: str | os.PathLike[str], *, features: int, **options: Any,
 ) -> SparseAutoencoder:
-    """Learns an autoencoder from what Model.collect() or `vitrine collect` wrote, as `vitrine sae train` does (docs/collect.md), and
-    gives it. out: the folder to make, which SAELens loads as well. options: those of the command, such as architecture="jumprelu", k=,
-    steps=, batch=, lr=, hook=, seed=, resume=True.
+    """Trains an autoencoder on the output of Model.collect() or `vitrine collect`, as `vitrine sae train` does (docs/collect.md),
+    and returns it. out: the folder to create, which SAELens can load as well. options: those of the command, such as
+    architecture="jumprelu", k=, steps=, batch=, lr=, hook=, seed=, resume=True.
 
     Raises InputError and RunError with the command's message.
     """
@@ -51,9 +52,9 @@ class Settings(dict[str, Any]):
 
 
 class SparseAutoencoder:
-    """Made by load_sae(). Values are float32; arrays may have any axes in front of the last one.
+    """Made by load_sae(). Values are float32; arrays may have any axes before the last one.
 
-    architecture  SAELens's word: "standard", "gated", "topk", "abstopk", "jumprelu", "transcoder", "jumprelu_transcoder", …
+    architecture  SAELens's name: "standard", "gated", "topk", "abstopk", "jumprelu", "transcoder", "jumprelu_transcoder", …
     W_enc [d_in, d_sae], W_dec [d_sae, d_out], b_enc, b_dec, threshold, r_mag, b_mag, b_gate, W_skip [d_out, d_in]: read-only
     arrays, None where the architecture lacks them
     """
@@ -74,7 +75,7 @@ class SparseAutoencoder:
 
     @classmethod
     def from_arrays(cls, cfg: dict[str, Any], **arrays: ArrayLike) -> SparseAutoencoder:
-        """An autoencoder from weights of any origin. cfg: SAELens's keys, such as {"architecture": "topk", "d_in": 256, "d_sae": 2048,
+        """An autoencoder from given weights. cfg: SAELens's keys, such as {"architecture": "topk", "d_in": 256, "d_sae": 2048,
         "k": 32, "metadata": {"hook_name": "blocks.3.hook_resid_post"}}; arrays: W_enc=, W_dec=, b_enc=, b_dec= and so on.
         """
         made = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in arrays.items()}
@@ -104,8 +105,7 @@ class SparseAutoencoder:
         return any(has_heads(hook_alias(name) or name) for name in (self.hook_name, self.hook_name_out))
 
     def encode(self, x: ArrayLike) -> Floats:
-        """Features [..., d_sae] of x [..., d_in], most of them 0. Heads [..., head, head_dim] are joined, where the
-        hook has them.
+        """Features [..., d_sae] of x [..., d_in], most of them 0. Heads [..., head, head_dim] are flattened if the hook has them.
         """
         rows, axes = self._rows(x, self.d_in, "d_in")
         return self._read.encode(rows).reshape(*axes, self.d_sae)
@@ -116,12 +116,12 @@ class SparseAutoencoder:
         return np.array(begin, np.int64), np.array(index, np.int64), np.array(value, np.float32)
 
     def pre_activations(self, x: ArrayLike) -> Floats:
-        """What encode() applies its activation to, [..., d_sae]: SAELens's hook_sae_acts_pre."""
+        """The values before encode()'s activation function, [..., d_sae]: SAELens's hook_sae_acts_pre."""
         rows, axes = self._rows(x, self.d_in, "d_in")
         return self._read.pre_activations(rows).reshape(*axes, self.d_sae)
 
     def decode(self, features: ArrayLike, x: ArrayLike | None = None) -> Floats:
-        """What features [..., d_sae] stand for, [..., d_out]. x: the input they are of, which an autoencoder with
+        """The output for features [..., d_sae], [..., d_out]. x: their input, which an autoencoder with
         normalize_activations, and a transcoder with W_skip, need.
         """
         rows, axes = self._rows(features, self.d_sae, "d_sae")
@@ -133,5 +133,5 @@ class SparseAutoencoder:
         return self.decode(self.encode(x), x)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes cfg.json and sae_weights.safetensors, which SAELens reads."""
+        """Writes cfg.json and sae_weights.safetensors, which SAELens can read."""
         self._read.save(os.fsencode(directory))

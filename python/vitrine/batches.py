@@ -1,4 +1,4 @@
-"""Prompts as rows of ids that may differ in length, and what runs of them give as arrays."""
+"""Prompts as rows of ids that may differ in length, and the results of their runs as arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Prompts = Prompt | Sequence[Prompt]
 
 
 class Batch:
-    """Rows of ids, each int64 [position], and what a padded array of them is filled with: NaN, behind each row's end."""
+    """Rows of ids, each int64 [position], and the padding of their arrays: NaN after each row's end."""
 
     def __init__(self, rows: list[Ids], listed: bool = False) -> None:
         self.rows = rows
@@ -33,7 +33,7 @@ class Batch:
 
     @property
     def ids(self) -> Ids:
-        """All rows, one behind the other."""
+        """All rows, concatenated."""
         return np.concatenate(self.rows) if self.rows else np.zeros(0, np.int64)
 
     def array(self) -> Ids:
@@ -44,7 +44,7 @@ class Batch:
         return np.stack(self.rows) if self.rows else np.zeros((0, 0), np.int64)
 
     def padded(self, values: Doubles, shorter: int = 0) -> Doubles:
-        """Numbers of all rows' tokens but the last `shorter` of each, one behind the other, as [batch, position - shorter]."""
+        """Concatenated numbers of all rows' tokens, without the last `shorter` of each, as [batch, position - shorter]."""
         whole = np.full((len(self), max(self.longest - shorter, 0)), np.nan, values.dtype)
         first = 0
         for i, length in enumerate(self.lengths):
@@ -53,7 +53,7 @@ class Batch:
         return whole
 
     def joined(self, stream: Floats) -> Floats:
-        """Of [batch, position, d_model] the rows' own positions, one behind the other: [all positions, d_model]."""
+        """The rows' own positions of [batch, position, d_model], concatenated: [all positions, d_model]."""
         if not self.ragged:
             return stream.reshape(-1, stream.shape[-1])
         return np.concatenate([stream[i, :length] for i, length in enumerate(self.lengths)])

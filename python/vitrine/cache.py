@@ -1,4 +1,4 @@
-"""What a run left behind: values by hook name, and the residual stream taken apart."""
+"""The captured values of a run: by hook name, and as decompositions of the residual stream."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class ActivationCache(Mapping[str, Floats]):
     A key is a name ("blocks.0.attn.hook_pattern"), a short name with a layer (("pattern", 0), or -1 for the last; "pattern.0"),
     with a part of the layer where several have it (("normalized", 0, "ln1")), or an alias ("embed").
 
-    The methods that take the stream apart give a stack [component, batch, position, d_model]. pos_slice: an index, which takes the
-    axis away, a slice, a tuple of a slice's numbers (as TransformerLens takes it) or a list of positions. layer: the input of that layer's attention (mlp_input: of its MLP); None or -1: the
-    stream behind the last layer. Every stack adds up to the stream there: norms behind a sub-layer and a family's factors are
-    applied as they were in the run. Raises KeyError naming the hook that a run should have kept.
+    The methods that decompose the residual stream return a stack [component, batch, position, d_model]. pos_slice: an index,
+    which removes the axis, a slice, a tuple of a slice's numbers (as in TransformerLens) or a list of positions. layer: the input
+    of that layer's attention (mlp_input: of its MLP); None or -1: the residual stream after the last layer. Every stack adds up
+    to the residual stream there: norms after a sub-layer and a family's factors are applied as in the run. Raises KeyError naming
+    a hook that was not captured.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ActivationCache(Mapping[str, Floats]):
         self.lengths = None if lengths is None else np.array(lengths, np.int64)  # the tokens of each row; NaN lies behind them
 
     def name_of(self, key: Key) -> str:
-        """The full hook name that a key stands for. Raises KeyError for what is not here, saying what is."""
+        """The full hook name of a key. Raises KeyError for a hook that is not in the cache, with those that are."""
         name = key if isinstance(key, str) else self._layer_name(*key)
         if name in self._values:
             return name
@@ -100,7 +101,7 @@ class ActivationCache(Mapping[str, Floats]):
         return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self.lengths)
 
     def apply_slice_to_batch_dim(self, batch_slice: Positions) -> ActivationCache:
-        """The values of some rows of the batch: an index takes the axis away, a slice or a list keeps it. Views where they can be."""
+        """The values of some rows of the batch: an index removes the axis, a slice or a list keeps it. Views where possible."""
         if not self.has_batch_dim:
             raise InputError("this cache has no batch axis to slice")
         if batch_slice is None:
@@ -123,9 +124,9 @@ class ActivationCache(Mapping[str, Floats]):
     def get_neuron_results(
         self, layer: int, neuron_slice: Positions = None, pos_slice: Positions = None, project_output_onto: np.ndarray | None = None,
     ) -> Floats:
-        """What each neuron of one layer's MLP writes, [batch, position, neuron, d_model], before a norm behind the MLP.
+        """The output of each neuron of one layer's MLP, [batch, position, neuron, d_model], before a norm after the MLP.
 
-        project_output_onto [d_model] or [d_model, n]: what it writes along those directions, which needs no more memory than that.
+        project_output_onto [d_model] or [d_model, n]: its output along those directions, which needs only that much memory.
         """
         if not 0 <= layer < self._n_layers or self._model._facts(layer)["experts"]:
             raise InputError(f"layer {layer} of this model has no MLP whose neurons are those of every token")
@@ -144,10 +145,10 @@ class ActivationCache(Mapping[str, Floats]):
         self, layer: int | None = None, incl_mid: bool = False, apply_ln: bool = False, pos_slice: Positions = None,
         mlp_input: bool = False, return_labels: bool = False,
     ) -> Any:
-        """The stream before every layer up to `layer`, and behind the last one: "0_pre", "1_pre", …, "final_post".
+        """The residual stream before every layer up to `layer`, and after the last one: "0_pre", "1_pre", …, "final_post".
 
-        incl_mid: also between attention and MLP, "0_mid". apply_ln: normalized as what reads it at `layer` would; by ln_final with
-        the statistics of each (the logit lens: model.unembed of it) for the whole stream, with the scale of the run before.
+        incl_mid: also between attention and MLP, "0_mid". apply_ln: normalized by the norm at `layer`; after the last layer by
+        ln_final with the statistics of each (the logit lens: model.unembed of it), before it with the scale of the run.
         """
         layer = self._layer(layer, mlp_input, is_sum=False)
         names: list[tuple[str, str]] = []
@@ -169,7 +170,7 @@ class ActivationCache(Mapping[str, Floats]):
         self, layer: int | None = None, mlp_input: bool = False, mode: Literal["all", "mlp", "attn"] = "all", apply_ln: bool = False,
         pos_slice: Positions = None, incl_embeds: bool = True, return_labels: bool = False,
     ) -> Any:
-        """What the embedding and every sub-layer wrote: "embed", "pos_embed", "0_attn_out", "0_mlp_out", …"""
+        """The outputs of the embedding and of every sub-layer: "embed", "pos_embed", "0_attn_out", "0_mlp_out", …"""
         if mode not in ("all", "mlp", "attn"):
             raise InputError(f"mode is {mode!r}; expected 'all', 'mlp' or 'attn'")
         layer = self._layer(layer, mlp_input)
@@ -187,9 +188,10 @@ class ActivationCache(Mapping[str, Floats]):
         self, layer: int | None = None, return_labels: bool = False, incl_remainder: bool = False, pos_slice: Positions = None,
         apply_ln: bool = False,
     ) -> Any:
-        """What every head of the layers before `layer` wrote: "L0H0", "L0H1", … A layer's heads and its b_O add up to its attn_out.
+        """The output of every head of the layers before `layer`: "L0H0", "L0H1", … A layer's heads and its b_O add up to its
+        attn_out.
 
-        Computed from hook_z and W_O. incl_remainder: and the rest of the stream, "remainder".
+        Computed from hook_z and W_O. incl_remainder: and the rest of the residual stream, "remainder".
         """
         layer = self._layer(layer, False)
         parts = self._heads(layer, layer, pos_slice)
@@ -201,10 +203,10 @@ class ActivationCache(Mapping[str, Floats]):
         self, layer: int | None = None, pos_slice: Positions = None, neuron_slice: Positions = None, return_labels: bool = False,
         incl_remainder: bool = False, apply_ln: bool = False, project_output_onto: np.ndarray | None = None, mlp_input: bool = False,
     ) -> Any:
-        """What every neuron of the layers before `layer` wrote: "L0N0", "L0N1", …
+        """The output of every neuron of the layers before `layer`: "L0N0", "L0N1", …
 
-        This is d_ff times as large as a stream; project_output_onto [d_model] or [d_model, n] gives what is written along those
-        directions instead, and needs no more memory than that.
+        This is d_ff times as large as a residual stream; project_output_onto [d_model] or [d_model, n] gives the output along
+        those directions instead, and needs only that much memory.
         """
         layer = self._layer(layer, mlp_input)
         onto = _directions(project_output_onto, self._model.config.d_model)
@@ -248,11 +250,11 @@ class ActivationCache(Mapping[str, Floats]):
         self, residual_stack: np.ndarray, layer: int | None = None, mlp_input: bool = False, pos_slice: Positions = None,
         batch_slice: Positions = None, has_batch_dim: bool = True, *, weight: bool = True,
     ) -> Floats:
-        """A stack as the norm at `layer` would read it with the scale of the run, so that the results add up to what the next
-        matrix reads, without the norm's bias: (x - mean) / scale · w, the mean of LayerNorm only.
+        """A stack after the norm at `layer` with the scale of the run, so that the results add up to the input of the next
+        matrix, without the norm's bias: (x - mean) / scale · w, the mean of LayerNorm only.
 
-        weight: False leaves w out, which is what TransformerLens gives: there w is folded into the next matrix.
-        pos_slice, batch_slice: those of the run that residual_stack covers; it is not cut by them.
+        weight: False omits w, as in TransformerLens: there w is folded into the next matrix.
+        pos_slice, batch_slice: the positions and rows that residual_stack covers; it is not sliced by them.
         """
         layer = self._layer(layer, mlp_input, is_sum=False)
         stack = np.asarray(residual_stack, dtype=np.float32)
@@ -267,8 +269,9 @@ class ActivationCache(Mapping[str, Floats]):
         self, residual_stack: np.ndarray, tokens: ArrayLike, incorrect_tokens: ArrayLike | None = None, pos_slice: Positions = None,
         batch_slice: Positions = None, has_batch_dim: bool = True,
     ) -> Floats:
-        """What each component of a stack adds to the logits of tokens (less those of incorrect_tokens), [component, batch, position]:
-        W_U[:, token] · apply_ln_to_stack(component). Before a cap, and without the biases of norm and head, which no component has.
+        """What each component of a stack adds to the logits of tokens (minus those of incorrect_tokens), [component, batch,
+        position]: W_U[:, token] · apply_ln_to_stack(component). Before the soft cap, and without the biases of norm and output
+        head, which no component has.
 
         tokens  a text that is one token, an id, or ids [batch] or [batch, position]
         """
@@ -427,7 +430,7 @@ class ActivationCache(Mapping[str, Floats]):
 
 
 def _index(given: Places) -> int | slice | np.ndarray:
-    """What NumPy takes of one axis."""
+    """A NumPy index for one axis."""
     if isinstance(given, slice):
         return given
     if isinstance(given, tuple):

@@ -31,21 +31,21 @@ def collect(
 ) -> Activations:
     """Runs a corpus and writes the values at hooks of every token as shards, which are returned, mapped (docs/collect.md).
 
-    hooks        names, in which * stands for any characters, or aliases such as "resid_post.3"
-    out          the folder to make; it must be empty if it is there
-    texts        documents, one after the other: texts, or rows of ids, which go in as they are. Drawn as they are needed
+    hooks        names, in which * matches any characters, or aliases such as "resid_post.3"
+    out          the folder to create; if it exists, it must be empty
+    texts        an iterable of documents: texts, or rows of ids, which are used unchanged. Read as needed
     files        or text files and JSON lines, also as .gz or .zst; `document` separates documents of plain text, and JSON lines
                  have them under `key`
-    context      most tokens that are run together; None: 256, or what the model holds. No context holds two documents
-    max_tokens   where to stop; None: at the end
-    type         of the numbers on disk: f32, f16 or bf16
-    shard_mb     most MiB of a shard
-    resume       go on behind the last whole shard of a call that was cut off, which had the same arguments
-    prepend_bos  every context begins with BOS, if the tokenizer puts one in front of texts
-    progress     called with the tokens that are collected and the tokens per second
+    context      maximum tokens of a context; None: 256, or the model's context length. No context contains two documents
+    max_tokens   stop after this many tokens; None: at the end
+    type         type of the values on disk: f32, f16 or bf16
+    shard_mb     maximum MiB of a shard
+    resume       continue an interrupted call with the same arguments after its last complete shard
+    prepend_bos  every context begins with BOS, if the tokenizer adds it to texts
+    progress     called with the number of collected tokens and the tokens per second
 
-    Raises InputError for a hook without a row for each token, an `out` that holds something, a folder to resume that was made from
-    another text, model or arguments, and no text; RunError for NaN, a full disk, and a number that f16 cannot hold.
+    Raises InputError for a hook without one value per token, an `out` that is not empty, a folder to resume that was made from
+    another text, model or arguments, and no text; RunError for NaN, a full disk, and a number out of f16's range.
     """
     model._without_hooks("collect")
     if (texts is None) == (files is None):
@@ -88,17 +88,17 @@ def _next_of(model: OpenedModel, documents: Iterator[Prompt]) -> Callable[[], Id
 
 
 class Activations:
-    """Collected activations, mapped: values of a hook are read when they are touched.
+    """Collected activations, memory-mapped: values of a hook are read on access.
 
     manifest         how they were made: model, hooks, type, context, tokens, shards
     hooks            their names
     len(a)           tokens
     a.tokens()       ids of all tokens, int32; a.positions(): within their contexts, 0 where one begins
-    a.shards(hook)   one array [tokens, ...] for each shard, as it lies on the disk; bf16 as its bits, uint16
+    a.shards(hook)   one array [tokens, ...] for each shard, as stored on the disk; bf16 as its bits, uint16
     a.rows(hook, i)  the values of some tokens as float32: i is a slice, an array of numbers, or one of bools for every token
     a[hook]          the values of all tokens as float32 [tokens, ...]
 
-    A hook goes by its name or by an alias: "resid_post.3".
+    A hook can be given by its name or by an alias: "resid_post.3".
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""Path patching: what one head writes, sent to one later head's query, key or value alone (Wang et al., arXiv:2211.00593)."""
+"""Path patching: one head's output, patched only into one later head's query, key or value (Wang et al., arXiv:2211.00593)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def get_act_patch_direct_path(
     model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, corrupted_cache: ActivationCache, patching_metric: Metric,
     src_layer: int, src_head: int, component: Literal["q", "k", "v"] = "q",
 ) -> Floats:
-    """The metric when one head's clean write less its corrupted one is added to the stream as one later head's query, key or value
-    reads it, and nothing else sees it: [layer, head], 0 in the layers up to the source's. Both caches hold that layer's hook_z.
+    """The metric when one head's clean output minus its corrupted one is added to the input of one later head's query, key or
+    value, and to nothing else: [layer, head], 0 in the layers up to the source's. Both caches must contain that layer's hook_z.
 
     `vitrine intervene` has paths to logits and MLPs as well (docs/intervene.md). Raises InputError for "k" and "v" where heads share
-    keys and values, and where a norm stands behind the head.
+    keys and values, and where a norm follows the head.
     """
     layers, heads = model.config.n_layers, model.config.n_heads
     source, head = within("src_layer", src_layer, 0, layers - 1), _head(model, src_head)

@@ -1,8 +1,8 @@
-"""What goes wrong, each also as the built-in exception that Python programs expect. The text says what to do."""
+"""Exceptions, each also a built-in exception that Python programs expect. The message explains what to do."""
 
 
 class Error(Exception):
-    """Everything vitrine raises on purpose."""
+    """Base class of all exceptions that vitrine raises."""
 
 
 class InputError(Error, ValueError):
@@ -10,11 +10,11 @@ class InputError(Error, ValueError):
 
 
 class FileError(InputError):
-    """A file is unreadable, truncated or says something impossible. The message begins with its path."""
+    """A file is unreadable, truncated or has impossible contents. The message begins with its path."""
 
 
 class MissingFileError(FileError, FileNotFoundError):
-    """A file or a model is not there."""
+    """A file or a model does not exist."""
 
 
 class ShapeError(InputError):
@@ -26,4 +26,4 @@ class UsageError(InputError):
 
 
 class RunError(Error, RuntimeError):
-    """The input was acceptable and the run failed all the same: NaN in the logits, memory, disk."""
+    """The input was valid but the run failed: NaN in the logits, memory, disk."""

@@ -1,4 +1,4 @@
-"""Matrices of low rank that are kept as their two factors."""
+"""Low-rank matrices that are stored as their two factors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .errors import ShapeError
 
 
 class FactoredMatrix:
-    """The product A @ B without its being computed: A [..., ldim, mdim], B [..., mdim, rdim], float32, with mdim the small one.
+    """The product A @ B, which is not computed: A [..., ldim, mdim], B [..., mdim, rdim], float32, with mdim the small one.
 
-    Raises ShapeError for factors that do not fit together.
+    Raises ShapeError for factors whose shapes do not match.
     """
 
     __array_ufunc__ = None  # so that array @ factored asks us
@@ -49,7 +49,7 @@ class FactoredMatrix:
 
     @property
     def BA(self) -> Floats:
-        """The product the other way round, [..., mdim, mdim]. Raises ShapeError unless ldim is rdim."""
+        """The product in the other order, [..., mdim, mdim]. Raises ShapeError unless ldim is rdim."""
         if self.ldim != self.rdim:
             raise ShapeError(f"BA takes a square product; this one is {list(self.shape)}")
         product: Floats = self.B @ self.A
@@ -95,7 +95,7 @@ class FactoredMatrix:
     __rmul__ = __mul__
 
     def __getitem__(self, index: Any) -> FactoredMatrix:
-        """Leading axes, then rows and columns, as of the product. A row or a column that is named keeps its axis, as length 1."""
+        """Leading axes, then rows and columns, as of the product. An indexed row or column keeps its axis, with length 1."""
         index = index if isinstance(index, tuple) else (index,)
         if sum(i is Ellipsis for i in index) > 1:
             raise IndexError("an index can have one ellipsis only")
@@ -140,7 +140,7 @@ class FactoredMatrix:
 
     @property
     def Vh(self) -> Floats:
-        """V, not its transpose: so TransformerLens means this name, which it calls deprecated."""
+        """V, not its transpose, as in TransformerLens, where this name is deprecated."""
         return self.V
 
     @property
@@ -154,15 +154,15 @@ class FactoredMatrix:
         return np.sqrt(squares)
 
     def collapse_l(self) -> Floats:
-        """diag(S) Vᵀ [..., m, rdim]: the product but for an orthogonal factor on its left."""
+        """diag(S) Vᵀ [..., m, rdim]: the product without an orthogonal factor on its left."""
         return self.S[..., :, None] * np.swapaxes(self.V, -1, -2)
 
     def collapse_r(self) -> Floats:
-        """U diag(S) [..., ldim, m]: the product but for an orthogonal factor on its right."""
+        """U diag(S) [..., ldim, m]: the product without an orthogonal factor on its right."""
         return self.U * self.S[..., None, :]
 
     def unsqueeze(self, axis: int) -> FactoredMatrix:
-        """The same with an axis of length 1 before leading axis `axis`; -1 and -2 would part rows from columns."""
+        """The same with an axis of length 1 before leading axis `axis`; -1 and -2 would separate rows from columns."""
         at = operator.index(axis)
         leading = self.ndim - 2
         if not -leading - 3 <= at <= leading or at in (-1, -2):

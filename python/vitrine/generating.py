@@ -24,16 +24,16 @@ def generate(
     draft: OpenedModel | None = None, draft_tokens: int = 4, json_schema: dict[str, Any] | bool | str | None = None,
     regex: str | None = None, grammar: str | None = None, lark: str | None = None, fwd_hooks: Iterable[Hook] = (),
 ) -> Any:
-    """Continues the prompt: a Generation. Of a list of prompts, or ids [batch, position], a list of them, each as it is by itself
-    (with load(exact=True) to the last bit); they are decoded together, but with a draft, lookup or hook functions one after the
-    other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and
-    options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
+    """Continues the prompt: a Generation. For a list of prompts, or ids [batch, position], a list of them, each the same as alone
+    (with load(exact=True) bit for bit); they are decoded together, but with a draft, lookup or hook functions one after the
+    other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and options give the same
+    text. stop: strings that end the text and are not part of it. eos: default, the model's own.
 
-    lookup and draft make it faster and change no token (speculative decoding). lookup: tokens to draft, 1 to 7, that followed
-    the last ones before. draft: a smaller model of the same vocabulary, which drafts draft_tokens tokens at a time.
-    json_schema (as a dict or its text), regex, grammar (GBNF) and lark: what the text must conform to, one of them; a text that
-    max_tokens or stop cuts short is the beginning of one that does.
-    fwd_hooks: functions at hooks, as in hooks(); they see the prompt's rows, then those of each new token.
+    lookup and draft make it faster without changing the tokens (speculative decoding). lookup: number of tokens to draft, 1 to 7,
+    that followed the last tokens earlier in the text. draft: a smaller model of the same vocabulary, which drafts draft_tokens
+    tokens at a time. json_schema (as a dict or its text), regex, grammar (GBNF) and lark: what the text must conform to, one of
+    them; a text that is truncated by max_tokens or stop is the beginning of one that conforms. fwd_hooks: functions at hooks, as
+    in hooks(); they see the prompt's tokens, then each new token.
     """
     options = _options(model, **{k: v for k, v in locals().items() if k not in ("model", "prompt", "fwd_hooks")})
     batch = model._batch(prompt)
@@ -52,8 +52,8 @@ def stream(
     draft: OpenedModel | None = None, draft_tokens: int = 4, json_schema: dict[str, Any] | bool | str | None = None,
     regex: str | None = None, grammar: str | None = None, lark: str | None = None, fwd_hooks: Iterable[Hook] = (),
 ) -> TextStream:
-    """generate() as an iterator over text that is certain: whole characters, never part of a stop string. Nothing is written
-    ahead of its reader. The hooks are those of the moment it is made.
+    """generate() as an iterator over final text: whole characters, never part of a stop string. Tokens are generated only as the
+    iterator is read. The hooks are those set when the iterator is created.
     """
     options = _options(model, **{k: v for k, v in locals().items() if k not in ("model", "prompt", "fwd_hooks")})
     with hooks(model, fwd_hooks):
@@ -99,7 +99,7 @@ def beams(
     model: OpenedModel, prompt: Prompt, n_beams: int = 4, max_tokens: int = 128, *, n_return: int = 1, length_penalty: float = 1.0,
     early_stopping: bool | None = False, eos: Sequence[int] | None = None,
 ) -> list[Hypothesis]:
-    """Continues the prompt by beam search as Hugging Face defines it, best first. early_stopping None is its "never"."""
+    """Continues the prompt by beam search as in Hugging Face, best first. early_stopping None is its "never"."""
     model._without_hooks("beam search")
     options = BeamOptions(n_beams=within("n_beams", n_beams, 1, INT32), n_return=within("n_return", n_return, 1, INT32),
                           max_tokens=within("max_tokens", max_tokens, 0, INT64), length_penalty=length_penalty,

@@ -1,13 +1,13 @@
 """How gradients flow back through hook functions.
 
-What a function does with (value, hook) decides it:
+This depends on what a function does with (value, hook):
 
-    a plain function      where it keeps a number or adds a constant to it, the gradient flows on; where it puts a constant, none does.
-                          A function that computes otherwise is refused. To see which it is, a function that writes or returns something
-                          is called again with another value
-    torch_hook(function)  a function of torch tensors, which PyTorch derives
-    an object             with forward(value, hook) and backward(gradient, hook): gradient is that of what forward gave, and what
-                          backward returns is that of the value it was given
+    a plain function      where it keeps a number or adds a constant to it, the gradient passes through; where it writes a
+                          constant, it is zero. A function that computes something else is refused. To find out which it is, a
+                          function that writes or returns something is called again with another value
+    torch_hook(function)  a function of torch tensors, which PyTorch differentiates
+    an object             with forward(value, hook) and backward(gradient, hook): gradient is with respect to forward's result,
+                          and backward returns the gradient with respect to its input
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _EVEN = 1e-3  # a slope this close to 1 is that of a constant which was added
 
 
 class torch_hook:
-    """A hook function of torch tensors: function(value, hook) may change the tensor in place or return another, and gradients flow
-    back through it as PyTorch derives it. For every run of a model; needs PyTorch.
+    """A hook function of torch tensors: function(value, hook) may change the tensor in place or return another, and gradients
+    flow back through it as computed by PyTorch. It works in every run of a model; needs PyTorch.
     """
 
     def __init__(self, function: Callable[[Any, HookPoint], Any]) -> None:
@@ -66,7 +66,7 @@ class torch_hook:
 
 
 class DerivedHooks(HookSet):
-    """Functions by hook for one sequence of a run whose gradients are taken, and functions that see or change gradients.
+    """Functions by hook for one sequence of a run with gradients, and functions that see or change gradients.
 
     several  whether the same functions serve other sequences of the run as well
     """

@@ -1,4 +1,4 @@
-"""Python functions at a model's hooks: what they are, and what they make of a value."""
+"""Python functions at a model's hooks, and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HookPoint:
         self.ctx: dict[str, Any] = {}  # the functions' own, as long as the hooks are set
 
     def layer(self) -> int:
-        """The layer it lies in. Raises ValueError outside the layers."""
+        """Its layer. Raises ValueError outside the layers."""
         parts = self.name.split(".")
         if parts[0] != "blocks":
             raise InputError(f"{self.name} lies in no layer")
@@ -35,13 +35,13 @@ HookFunction = Callable[[Floats, HookPoint], Any]
 
 
 class DerivedFunction(Protocol):
-    """A hook function that knows its derivative; see hook_backward.py."""
+    """A hook function with its derivative; see hook_backward.py."""
 
     def forward(self, value: Floats, hook: HookPoint, /) -> Any:
         """What a hook function does."""
 
     def backward(self, gradient: Floats, hook: HookPoint, /) -> Floats:
-        """The gradient of what forward gave -> of the value that it was given."""
+        """The gradient with respect to forward's result -> with respect to its input."""
         ...
 
 
@@ -51,7 +51,8 @@ Hook = tuple[Which, AnyFunction]
 
 
 def names_of(session: Session, which: Which, may_be_none: bool = False) -> list[str]:
-    """The full names that a name, pattern, alias or predicate fits. Raises InputError with the nearest names if it fits none."""
+    """The full names that match a name, pattern, alias or predicate. Raises InputError with the nearest names if there are
+    none."""
     if callable(which):
         names = [name for name in session.hook_names if which(name)]
         if not names and not may_be_none:
@@ -71,12 +72,12 @@ def pair_of(hook: Hook) -> Hook:
 
 
 def forward_of(function: AnyFunction) -> HookFunction:
-    """The function itself, or that of an object which knows its derivative as well (hook_backward.py)."""
+    """The function itself, or that of an object with its derivative (hook_backward.py)."""
     return function if callable(function) else function.forward
 
 
 def replacement_of(name: str, value: Floats, returned: Any) -> Floats:
-    """What flows on: what a function returned, or the value that it may have changed."""
+    """The new value: what a function returned, or the value that it may have changed."""
     if returned is None:
         return value
     replacement = np.asarray(returned)

@@ -1,4 +1,5 @@
-"""Gradients of any number made of logits, at any hooks, and what is told by them: attribution patching and integrated gradients."""
+"""Gradients of any function of the logits, at any hooks, and methods based on them: attribution patching and integrated
+gradients."""
 
 from __future__ import annotations
 
@@ -31,18 +32,19 @@ def gradients(
     labels: Sequence[int] | Sequence[Sequence[int]] | np.ndarray | None = None, fwd_hooks: Iterable[Hook] = (),
     bwd_hooks: Iterable[Hook] = (), heads: Slice = None, positions: Slice = None,
 ) -> tuple[float, ActivationCache]:
-    """A metric of the prompt, and its gradient at the hooks that names_filter asks for, as in run_with_cache: (value, gradients).
+    """A metric of the prompt, and its gradient at the hooks that names_filter matches, as in run_with_cache: (value, gradients).
 
-    prompt     one, or several: the metric sees all of their logits, NaN behind the end of a shorter row
+    prompt     one, or several: the metric sees all of their logits, with NaN after the end of a shorter prompt
     names_filter
-               of inputs of heads and MLPs as well: hook_q_input, hook_k_input, hook_v_input, hook_attn_in, hook_mlp_in
-    metric     of logits [batch, position, vocab_size]: gives (value, derivative), as those of vitrine.metrics do, or is a function
-               of a torch tensor that gives a scalar tensor. None: the mean cross-entropy of the labels
+               includes inputs of heads and MLPs: hook_q_input, hook_k_input, hook_v_input, hook_attn_in, hook_mlp_in
+    metric     a function of logits [batch, position, vocab_size] that returns (value, derivative), as in vitrine.metrics, or a
+               function of a torch tensor that returns a scalar tensor. None: the mean cross-entropy of the labels
     labels     of the prompt's shape; label t + 1 is scored against the logits at t, -100 is not scored. None: the prompt itself
-    fwd_hooks  functions at hooks, beside those of hooks() and add_hook(). The metric and its gradient are those of the run that
-               they change; how gradients flow back through them says docs/gradients.md. Rows of a batch run one after the other here
-    bwd_hooks  functions of (gradient, hook) at hooks: what one returns, or leaves in the array, flows back instead. The gradients
-               that are returned are those before
+    fwd_hooks  functions at hooks, in addition to those of hooks() and add_hook(). The metric and its gradient are those of the
+               changed run; docs/gradients.md describes how gradients flow back through them. The prompts of a batch run one after
+               the other here
+    bwd_hooks  functions of (gradient, hook) at hooks: what one returns, or leaves in the array, replaces the gradient. The
+               returned gradients are those before
     """
     batch = model._batch(prompt)
     if len(batch) == 0:
@@ -67,7 +69,7 @@ def _gradients(
 ) -> tuple[float, ActivationCache]:
     """forward: the functions of each row."""
     derived = InputGradients(model, inputs)
-    # Without any function, they hear Ctrl-C.
+    # Without any function, they still handle Ctrl-C.
     calls = [DerivedHooks(model, [*mine, *derived.watching()], backward, len(batch) > 1).calls() for mine in forward]
     value, of_rows = model._session.metric_gradients(
         batch.ids, batch.lengths, requests + derived.sinks, lambda z: metrics.evaluate(metric, z), calls)
@@ -81,13 +83,14 @@ def attribution_patching(
     model: OpenedModel, clean: Prompts, corrupted: Prompts, metric: Callable[..., Any], names_filter: NamesFilter, *,
     per: Per = "position", fwd_hooks: Iterable[Hook] = (), heads: Slice = None, positions: Slice = None,
 ) -> Effects:
-    """What the metric of the corrupted prompt would gain, to first order, if a value of the clean one stood in its place:
-    (clean value - corrupted value) · gradient in the corrupted run, for all hooks that are asked for at once, with two runs and one
-    backward. Nanda 2023 (attribution patching); Syed et al., arXiv:2310.10348.
+    """How much the metric of the corrupted prompt would change, to first order, if a value were replaced by that of the clean
+    one: (clean value - corrupted value) · gradient in the corrupted run, for all requested hooks at once, with two runs and one
+    backward pass. Nanda 2023 (attribution patching); Syed et al., arXiv:2310.10348.
 
-    clean, corrupted  a prompt and another of the same length, or several with as many others; rows may differ in length, and
-                      behind the end of a shorter one effects are 0
-    metric            as in gradients(); a mean over rows gives each row its share, so that sums over rows are the mean's
+    clean, corrupted  a prompt and another of the same length, or several with as many others; prompts may differ in length, and
+                      after the end of a shorter one effects are 0
+    metric            as in gradients(); with a mean over prompts each prompt has its share, so that sums over prompts are those
+                      of the mean
     per               "position": the sum over all else, [batch, position]; "head": [batch, position, head]; "layer": [batch];
                       "value": every number, of the value's shape. Patterns and scores count at their query
     """
@@ -110,9 +113,9 @@ def integrated_gradients(
     per: Per = "position", fwd_hooks: Iterable[Hook] = (), heads: Slice = None, positions: Slice = None,
 ) -> Effects:
     """The same with the gradient's mean along the straight line from the corrupted value to the clean one, by Gauss-Legendre
-    quadrature over `steps` points, with the rest of the run corrupted. At each hook the sum of the effects is then what patching the
-    whole of it does to the metric, but for the error of the quadrature. One run and one backward for every hook and step.
-    Sundararajan et al., arXiv:1703.01365; at hooks: Hanna et al., arXiv:2403.17806 (EAP-IG).
+    quadrature over `steps` points, with the rest of the run corrupted. At each hook the sum of the effects is then the effect of
+    patching the whole hook, except for the quadrature error. One run and one backward pass for every hook and step. Sundararajan
+    et al., arXiv:1703.01365; at hooks: Hanna et al., arXiv:2403.17806 (EAP-IG).
     """
     roots, factors = np.polynomial.legendre.leggauss(within("steps", steps, 1, 4096))
     points, weights = (roots + 1) / 2, factors / 2

@@ -1,4 +1,4 @@
-"""What the engine calls for functions at hooks, and how they are set."""
+"""The interface between the engine and hook functions, and how they are set."""
 
 from __future__ import annotations
 
@@ -66,12 +66,13 @@ class HookSet:
 
 @contextmanager
 def hooks(model: Opened, fwd_hooks: Iterable[Hook]) -> Iterator[Opened]:
-    """While it lasts, every run of this model by this thread calls function(value, hook) at each hook that its name fits.
+    """Inside this context, every run of this model by this thread calls function(value, hook) at each matching hook.
 
-    fwd_hooks  (name, pattern, alias or predicate; function). value is float32, with the batch axis, of all rows of a batch in one
-               call; what the function leaves in it, or returns instead, flows on. It is the function's to keep. hook.name,
-               hook.layer(), hook.position. Behind the end of a shorter row value is NaN, and what is put there is dropped
-    A long prompt in predict and generate is several steps, and so is each new token: a function sees the rows of one step.
+    fwd_hooks  (name, pattern, alias or predicate; function). value is float32, with the batch axis, for all prompts of a batch in
+               one call; the run continues with what the function leaves in it, or returns instead. The function may keep it.
+               hook.name, hook.layer(), hook.position. After the end of a shorter prompt value is NaN, and changes there are
+               ignored
+    A long prompt in predict and generate is several steps, and so is each new token: a function sees the tokens of one step.
     """
     before = model._of_thread.hooks
     added = list(fwd_hooks)
@@ -91,15 +92,16 @@ def add_hook(model: OpenedModel, name: Which, hook: AnyFunction, *, prepend: boo
 
 
 def reset_hooks(model: OpenedModel) -> None:
-    """Takes away what add_hook() of this thread has set."""
+    """Removes the functions that add_hook() has set in this thread."""
     model._of_thread.added = []
 
 
 def get_caching_hooks(
     model: OpenedModel, names_filter: NamesFilter = None, incl_bwd: bool = False,
 ) -> tuple[dict[str, Floats], list[Hook], list[Hook]]:
-    """(values, fwd_hooks, bwd_hooks): the functions put into the dict what passes the hooks, by name. For hooks(), generate() and
-    gradients(). names_filter: as in run_with_cache, without slices. incl_bwd: also gradients, under the name with "_grad" behind.
+    """(values, fwd_hooks, bwd_hooks): the functions store the values at the hooks in the dict, by name. For hooks(), generate()
+    and gradients(). names_filter: as in run_with_cache, without slices. incl_bwd: also gradients, under the name with the suffix
+    "_grad".
 
     >>> values, forward, backward = model.get_caching_hooks("resid_post", incl_bwd=True)         # doctest: +SKIP
     >>> model.gradients(tokens, "hook_embed", metric=f, fwd_hooks=forward, bwd_hooks=backward)   # doctest: +SKIP
@@ -117,7 +119,7 @@ def get_caching_hooks(
 
 
 def add_caching_hooks(model: OpenedModel, names_filter: NamesFilter = None) -> dict[str, Floats]:
-    """The same with functions that stay until reset_hooks(): the dict holds the values of the last run."""
+    """The same with functions that stay until reset_hooks(): the dict contains the values of the last run."""
     values, forward, _ = get_caching_hooks(model, names_filter)
     for name, function in forward:
         add_hook(model, name, function)
@@ -125,17 +127,17 @@ def add_caching_hooks(model: OpenedModel, names_filter: NamesFilter = None) -> d
 
 
 def set_use_split_qkv_input(model: OpenedModel, on: bool) -> None:
-    """Whether functions that choose hooks by name see hook_q_input, hook_k_input and hook_v_input, which names always find."""
+    """Whether predicates see hook_q_input, hook_k_input and hook_v_input, which names always match."""
     _switch(model, on, {"q_input", "k_input", "v_input"})
 
 
 def set_use_attn_in(model: OpenedModel, on: bool) -> None:
-    """The same of hook_attn_in."""
+    """The same for hook_attn_in."""
     _switch(model, on, {"attn_in"})
 
 
 def set_use_hook_mlp_in(model: OpenedModel, on: bool) -> None:
-    """The same of hook_mlp_in."""
+    """The same for hook_mlp_in."""
     _switch(model, on, {"mlp_in"})
 
 

@@ -1,8 +1,8 @@
 """Gradients at hook_q_input, hook_k_input, hook_v_input, hook_attn_in and hook_mlp_in (input_hooks.py).
 
-The model has no such places: they are computed from the gradient at what is made of them (hook_q, hook_k, hook_v,
-ln2.hook_normalized), back through that head's matrix and the norm. What edge attribution patching asks for: what a single head or
-MLP reads, apart from all else that reads the stream. Syed et al., arXiv:2310.10348.
+The model has no such values: they are computed from the gradient at the values computed from them (hook_q, hook_k, hook_v,
+ln2.hook_normalized), back through that head's matrix and the norm. Edge attribution patching needs them: the input of a single
+head or MLP, separate from everything else that reads the residual stream. Syed et al., arXiv:2310.10348.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Hooks at what a sub-layer reads, before its norm: hook_q_input, hook_k_input, hook_v_input, hook_attn_in and hook_mlp_in.
+"""Hooks at the input of a sub-layer, before its norm: hook_q_input, hook_k_input, hook_v_input, hook_attn_in and hook_mlp_in.
 
-The first four show the stream that enters the layer once for every head, [batch, position, head, d_model], and what a function
-puts there is what that head's query, key, value (or all three) is made of; the stream itself goes on as it was. hook_mlp_in is the
-stream between attention and MLP as the MLP reads it, [batch, position, d_model]. The model has no such places, since all heads read
-one row: what a function changes is computed here, in f32, and put in the place of hook_q, hook_k, hook_v or ln2.hook_normalized.
+The first four show the residual stream before the layer once for every head, [batch, position, head, d_model]. That head's query,
+key, value (or all three) is computed from what a function writes there; the residual stream itself is unchanged. hook_mlp_in is
+the MLP's input from the residual stream, [batch, position, d_model]. The model has no such values, since all heads read one row:
+changes are computed here, in f32, and replace hook_q, hook_k, hook_v or ln2.hook_normalized.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REQUEST = re.compile(r"(?:blocks\.(\*|\d+)\.)?(?:attn\.)?(?:hook_)?(q_input|k_i
 
 
 def input_hooks(model: OpenedModel, request: str) -> list[str]:
-    """The full names that a request asks for: "blocks.3.hook_q_input", "blocks.*.hook_mlp_in", "q_input.3"; nothing for others."""
+    """The full names that a request matches: "blocks.3.hook_q_input", "blocks.*.hook_mlp_in", "q_input.3"; nothing for others."""
     found = _REQUEST.fullmatch(request)
     if found is None or (found[1] is None and found[3] is None and request.startswith("blocks.")):
         return []

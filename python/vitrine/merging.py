@@ -1,4 +1,4 @@
-"""Models made of others by mergekit's recipes; docs/merge.md explains them."""
+"""Merging models by mergekit's recipes; docs/merge.md explains them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def merge(
 
     config        the path of a recipe; or the recipe itself, as YAML (text of more than one line) or as a dict. Several merges
                   in one recipe are a list of dicts. Paths of models are relative to the working directory
-    out           the directory to make. It has its name when it is whole
-    resume        go on where a merge to `out` that was stopped left off; nothing is to do if one of this recipe has finished
+    out           the directory to write. It gets its name when it is complete
+    resume        continue a stopped merge to `out`; does nothing if one of this recipe has finished
     force         replace `out`, the directory of a model, and remove everything in it
-    random_seed   of methods that prune at random
-    out_shard_size  bytes of a weight file at most: a number, or "5B", "500M", "100k"; 0 is one file
+    random_seed   seed of methods that prune at random
+    out_shard_size  maximum bytes of a weight file: a number, or "5B", "500M", "100k"; 0 is one file
     allow_missing   merge a tensor that some models lack from the others
-    allow_nan     do not refuse NaN and infinities
+    allow_nan     allow NaN and infinities
     allow_crimes  merge models of different families, by the names of their tensors
-    threads       0: as many as this process has cores. No result depends on it
+    threads       0: as many as this process has cores. Results do not depend on it
 
     Raises InputError for a recipe, FileError for a model, UsageError for tensors that do not fit, RunError for NaN and the disk.
     """
@@ -69,7 +69,7 @@ def merge_plan(
     """What merge() would do, without reading a weight: the document of `vitrine merge --dry-run --json`.
 
     "tensors" is a list of dicts with name, shape, dtype, layer, base, copied, sources and parameters; a parameter is a number, or
-    one for each source (None for the base). "problems" says why the merge would be refused; merge() raises UsageError for them.
+    one for each source (None for the base). "problems" lists why the merge would be refused; merge() raises UsageError for them.
     """
     request = _request(config, resume=False, force=False, random_seed=0, out_shard_size=out_shard_size,
                        allow_missing=allow_missing, allow_nan=False, allow_crimes=allow_crimes, threads=threads)
@@ -107,7 +107,7 @@ def _recipe(config: Recipe) -> tuple[bytes, str]:
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
-    """YAML that says what the dict does; JSON is YAML."""
+    """The dict as YAML; JSON is YAML."""
     try:
         return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
     except ValueError as error:

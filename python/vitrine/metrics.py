@@ -1,14 +1,14 @@
-"""Numbers made of logits, with their derivatives: what gradients are taken of and what patching measures.
+"""Functions of the logits, with their derivatives, for gradients and patching.
 
     metric = vitrine.metrics.logit_difference(answer, other)
     value, at = model.gradients(tokens, "resid_post", metric=metric)
     effect = vitrine.patching.get_act_patch_resid_pre(model, corrupted, clean_cache, metric.value)
 
 A metric is a function of the logits [batch, position, vocab_size] that returns (value, derivative): a number, and an array of the
-logits' shape. A function of torch tensors that returns a scalar tensor is one as well, where PyTorch is installed. Those made here
-compute in double; what belongs to one row (a token, a position) may be given for each, and the value is the mean over the rows.
-Rows may differ in length: logits behind the end of a shorter one are NaN, what a derivative has there is dropped, and position -1
-is each row's own last.
+logits' shape. A function of torch tensors that returns a scalar tensor is one as well, if PyTorch is installed. The metrics of
+this module compute in double; a token or a position may be given for each prompt, and the value is the mean over the prompts.
+Prompts may differ in length: logits after the end of a shorter one are NaN, the derivative there is ignored, and position -1 is
+the last one of each prompt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Labels = Sequence[int] | Sequence[Sequence[int] | np.ndarray] | np.ndarray
 
 
 class Metric:
-    """A function of logits that returns (value, derivative). value(logits) is the number alone, as patching takes it."""
+    """A function of logits that returns (value, derivative). value(logits) is only the number, for patching."""
 
     def __init__(self, function: Callable[[np.ndarray], tuple[float, np.ndarray]], name: str) -> None:
         self._function = function
@@ -98,8 +98,8 @@ def cross_entropy(labels: Labels) -> Metric:
 
 
 def kl_divergence(logits: np.ndarray, position: Tokens | None = None) -> Metric:
-    """KL(p || q) in nats: p of these logits [batch, position, vocab_size] (another run's), q of the run that is measured. The mean
-    over rows and positions, or after one position of each row.
+    """KL(p || q) in nats: p from these logits [batch, position, vocab_size] (another run's), q from the measured run. The mean
+    over prompts and positions, or after one position of each prompt.
     """
     reference = np.asarray(logits)
 
@@ -121,7 +121,7 @@ def kl_divergence(logits: np.ndarray, position: Tokens | None = None) -> Metric:
 
 
 def evaluate(metric: Callable[..., Any], logits: np.ndarray) -> tuple[float, Floats]:
-    """The value of a metric and its derivative, float32 of the logits' shape, which PyTorch takes where the metric gives none.
+    """The value of a metric and its derivative, float32 of the logits' shape, computed by PyTorch if the metric returns none.
 
     Raises ShapeError for a derivative of another shape or a value that is no single number, InputError where there is no derivative.
     """

@@ -1,5 +1,5 @@
-"""An opened model: predict, generate, look inside, change what happens there. Each of these is a function of an OpenedModel in a
-module of its own; Model lists them.
+"""An opened model: predict, generate, inspect, intervene. Each of these is a function of an OpenedModel in a separate module;
+Model lists them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def load(
 ) -> Model:
     """Opens a model. Files are mapped, not read, and weights are never altered.
 
-    model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the model that ships
-    adapter  the folder of a LoRA adapter in the form of PEFT, which the model runs with; its files stay as they are
+    model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the shipped model
+    adapter  the folder of a LoRA adapter in PEFT's format, to run with the model; its files are not changed
     compute  "auto": 16-bit and quantized weights multiply operands rounded to match; "f32": everything is widened to f32
-    threads  0: as many as this process has cores. No result depends on it
-    exact    one kernel class, so that batch, chunks and cache state change no bit
+    threads  0: as many as this process has cores. Results do not depend on it
+    exact    always use the same kernels: results are bit-identical for any batch, chunks and cache state
     cache_type_k, cache_type_v
-             the types of cached keys and values: narrower ones take less memory and are read faster, and round
+             the types of cached keys and values: smaller types take less memory and are faster, but are rounded
 
     Raises MissingFileError, FileError naming file and field, InputError for an option.
     """
@@ -62,9 +62,10 @@ def load(
 class Model(OpenedModel):
     """A model with its tokenizer, made by load(). One run at a time: other threads wait. Runs release the interpreter's lock.
 
-    A prompt is a text, token ids that go in as they are, [position] or [batch, position], or a list of texts and of rows of ids,
-    which may differ in length. Rows of a batch run together and never see each other: there is no padding in the model, so none can
-    change a number. Values have a batch axis in front; behind the end of a shorter row they are NaN. lengths() tells the ends.
+    A prompt is a text, token ids that are used unchanged, [position] or [batch, position], or a list of texts or lists of ids,
+    which may differ in length. The prompts of a batch run together and never see each other: there is no padding in the model, so
+    padding cannot change a result. Values have a batch axis first; after the end of a shorter prompt they are NaN. lengths()
+    returns the lengths.
     """
 
     def __repr__(self) -> str:
@@ -137,10 +138,10 @@ class Model(OpenedModel):
 
     @property
     def attn_head_labels(self) -> list[str]:
-        """The same of the layers that have attention."""
+        """The same for the layers that have attention."""
         return structure.head_labels(self, self.composition_layer_indices())
 
-    # Weights (weights.py says in what orientation)
+    # Weights (weights.py describes their orientation)
     weight = weights.weight
     accumulated_bias = weights.accumulated_bias
 
@@ -151,7 +152,7 @@ class Model(OpenedModel):
 
     @property
     def W_U(self) -> Floats:
-        """[d_model, vocab_size]: x @ W_U + b_U are the logits before a cap, of x behind the final norm."""
+        """[d_model, vocab_size]: x @ W_U + b_U are the logits before the soft cap, for x after the final norm."""
         return weights.weight(self, "W_U")
 
     @property
@@ -186,7 +187,7 @@ class Model(OpenedModel):
 
     @property
     def W_in(self) -> Floats:
-        """[layer, d_model, d_ff]; in gated models what the gate multiplies, beside W_gate."""
+        """[layer, d_model, d_ff]; in gated models the matrix whose output the gate multiplies, with W_gate."""
         return weights.of_layers(self, "mlp.W_in")
 
     @property
@@ -250,7 +251,7 @@ class Model(OpenedModel):
 
     @property
     def OV(self) -> FactoredMatrix:
-        """[layer, head, d_model, d_model]: W_V W_O of each query head, what it writes of the vector that it reads."""
+        """[layer, head, d_model, d_model]: W_V W_O of each query head, from its input to its output."""
         return weights.ov_of(self, self.W_V, self.W_O)
 
     @property
@@ -260,7 +261,7 @@ class Model(OpenedModel):
 
     @property
     def ln_final(self) -> Norm:
-        """The norm before the head: ln_final(x) of any x [..., d_model], with the statistics of x; ln_final.w, ln_final.b.
+        """The norm before the output head: ln_final(x) of any x [..., d_model], with the statistics of x; ln_final.w, ln_final.b.
 
         A residual stream's logits are unembed(ln_final(stream)).
         """
@@ -268,7 +269,7 @@ class Model(OpenedModel):
 
     @property
     def unembed(self) -> Unembed:
-        """The head: unembed(x) are the logits of x [..., d_model] behind the final norm; unembed.W_U, unembed.b_U."""
+        """The output head: unembed(x) are the logits of x [..., d_model] after the final norm; unembed.W_U, unembed.b_U."""
         return Unembed(self)
 
     @property

@@ -1,4 +1,4 @@
-"""An opened model, of which the parts of Model are functions: its sizes, prompts as ids, and the functions that are set at hooks."""
+"""An opened model, the argument of Model's functions: its sizes, prompts as ids, and the functions that are set at hooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _OfThread(threading.local):
 
 
 class OpenedModel:
-    """What every part of a Model takes."""
+    """The argument of every function of Model."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class OpenedModel:
 
     @property
     def cfg(self) -> Config:
-        """TransformerLens' word for config."""
+        """TransformerLens's name for config."""
         return self.config
 
     @property
@@ -71,8 +71,9 @@ class OpenedModel:
     # Tokens -------------------------------------------------------------------------------------------------------------------
 
     def to_tokens(self, text: str | Sequence[str], prepend_bos: bool | None = None) -> Ids:
-        """The ids of a text as int64 [1, position], of texts of one length in tokens [batch, position]; prepend_bos None: as the
-        tokenizer's file says. Raises InputError for texts of different length: there is no padding, and every call takes a list of them.
+        """The ids of a text as int64 [1, position], of texts of one length in tokens [batch, position]; prepend_bos None: as in
+        the tokenizer's file. Raises InputError for texts of different length: there is no padding, and every call accepts a list
+        of texts.
         """
         if not isinstance(text, str):
             if not isinstance(text, Sequence) or any(not isinstance(one, str) for one in text):
@@ -86,19 +87,19 @@ class OpenedModel:
         return np.array([[bos, *self.tokenizer.encode(text, add_special=False)]], dtype=np.int64)
 
     def to_string(self, tokens: Prompts) -> Any:
-        """The text of one row of ids; of several a list."""
+        """The text of one row of ids; a list for several rows."""
         batch = self._batch(tokens)
         texts = [self.tokenizer.decode(row) for row in batch.rows]
         return texts if batch.listed else texts[0]
 
     def to_str_tokens(self, prompt: Prompts, prepend_bos: bool | None = None) -> Any:
-        """The pieces of a text or of one row of ids, as the vocabulary spells them; of several texts a list of such lists."""
+        """The pieces of a text or of one row of ids, as the vocabulary spells them; a list of such lists for several texts."""
         if not isinstance(prompt, str) and isinstance(prompt, Sequence) and any(not isinstance(one, SupportsIndex) for one in prompt):
             return [self.to_str_tokens(one, prepend_bos) for one in cast(Sequence[Prompt], prompt)]
         return self.tokenizer.pieces(self._ids(prompt, prepend_bos))
 
     def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token: " the". Raises InputError with the pieces of one that is more."""
+        """The id of a text that is one token: " the". Raises InputError with the pieces if it is several tokens."""
         return self.tokenizer.single_token(text)
 
     def to_single_str_token(self, token: int) -> str:
@@ -106,8 +107,8 @@ class OpenedModel:
         return self.tokenizer.pieces([self._in_vocabulary("a token", token)])[0]
 
     def tokens_to_residual_directions(self, tokens: ArrayLike) -> Floats:
-        """The columns of W_U for a text that is one token, an id, or ids [...]: [..., d_model]. The product of one with a row that the
-        final norm has read is that token's logit, before a cap and the head's bias.
+        """The columns of W_U for a text that is one token, an id, or ids [...]: [..., d_model]. The product of one with the
+        output of the final norm is that token's logit, before the soft cap and the output head's bias.
         """
         ids = np.asarray(self.to_single_token(tokens) if isinstance(tokens, str) else tokens)
         if ids.dtype.kind not in "iu":
@@ -116,7 +117,7 @@ class OpenedModel:
         return rows.reshape(*ids.shape, -1)
 
     def lengths(self, prompt: Prompts) -> Ids:
-        """The tokens of every row of a prompt, int64 [batch]: where values of a batch end."""
+        """The number of tokens of every prompt of a batch, int64 [batch]: where its values end."""
         return np.array(self._batch(prompt).lengths, dtype=np.int64)
 
     def _batch(self, prompt: Prompts) -> Batch:

@@ -1,12 +1,12 @@
-"""Activation patching: values of a clean run put into a corrupted one, place by place, and what each does to a metric.
+"""Activation patching: values of a clean run patched into a corrupted one, one at a time, and their effect on a metric.
 
     clean_logits, clean_cache = model.run_with_cache(clean_tokens)
     effect = vitrine.patching.get_act_patch_resid_pre(model, corrupted_tokens, clean_cache, metric)   # [layer, position]
 
-A metric takes logits [batch, position, vocab_size] and returns a number; those of vitrine.metrics are taken, too. What no patch changes runs once: the layers before the
-patched one, and in the sweeps by position the positions before the patched one, whose keys and values are kept. Many runs of a sweep
-are one. Names, axes and results are TransformerLens'.
-Meng et al., arXiv:2202.05262 (causal tracing); Wang et al., arXiv:2211.00593 (patching heads and paths).
+A metric takes logits [batch, position, vocab_size] and returns a number; those of vitrine.metrics can be used, too. Whatever no
+patch changes runs once: the layers before the patched one, and in the sweeps by position the positions before the patched one,
+whose keys and values are reused. Many runs of a sweep are batched. Names, axes and results are TransformerLens's. Meng et al.,
+arXiv:2202.05262 (causal tracing); Wang et al., arXiv:2211.00593 (patching heads and paths).
 """
 
 from __future__ import annotations
@@ -347,7 +347,8 @@ get_act_patch_attn_head_pattern_all_pos = _patch(
 def get_act_patch_attn_head_all_pos_every(
     model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, metric: Metric,
 ) -> Floats:
-    """The sweeps of z, q, k, v and pattern at all positions: [5, layer, head]. Of models whose heads have keys of their own."""
+    """The sweeps of z, q, k, v and pattern at all positions: [5, layer, head]. Only for models whose heads have their own
+    keys."""
     sweeps: list[Sweep] = [
         get_act_patch_attn_head_out_all_pos, get_act_patch_attn_head_q_all_pos, get_act_patch_attn_head_k_all_pos,
         get_act_patch_attn_head_v_all_pos, get_act_patch_attn_head_pattern_all_pos]

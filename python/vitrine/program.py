@@ -1,4 +1,5 @@
-"""The program `vitrine` from Python: its commands run beside this process, with their options as keywords and their JSON as result."""
+"""The program `vitrine` from Python: its commands run as a subprocess, with their options as keywords and their JSON as
+result."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ def run(command: str, *words: str | os.PathLike[str], json: bool | None = None, 
     """Runs a command of the program: run("eval perplexity", file="text.txt", context=256). The result is its --json document as
     Python reads it, or its text where it has none or json is False.
 
-    words    what stands behind the command: names, paths, a prompt
-    options  those of the command line (docs/command-line.md), _ for -: True gives a flag, None and False leave an option out, a list
+    words    the positional arguments: names, paths, a prompt
+    options  those of the command line (docs/command-line.md), _ for -: True sets a flag, None and False omit an option, a list
              repeats it
 
-    Progress is written to sys.stderr. Ctrl-C reaches the program, which ends as it does on the command line (`train` saves first).
+    Progress is written to sys.stderr. Ctrl-C is sent to the program, which ends as on the command line (`train` saves first).
     Raises InputError and RunError with the program's message.
     """
     document = not command.startswith(_NO_JSON) if json is None else json
@@ -47,7 +48,7 @@ def train(config: str | os.PathLike[str] | Mapping[str, Any], *, resume: bool = 
 
     config  the path of a configuration; or the configuration, as YAML (text of more than one line) or as a dict. Paths in it are
             relative to the working directory
-    resume  go on from the newest checkpoint; the result is the same, bit for bit, as without a break
+    resume  continue from the newest checkpoint; the result is bit-identical to an uninterrupted run
     """
     with written(config, "the configuration") as path:
         return run("train", path, resume=resume)
@@ -95,7 +96,8 @@ def picture(
 
 
 def explain(model: OpenedModel, prompt: Prompts | None, out: str | os.PathLike[str], *, gradients: bool = True) -> None:
-    """Walks a prompt through the model, as one HTML page that opens without a network. gradients: also back."""
+    """Walks a prompt through the model, as one HTML page that opens without a network. gradients: include the steps that run the
+    model backward."""
     _command(model, "explain", [], prompt, False, {"out": out, "no_gradients": not gradients})
 
 
@@ -114,7 +116,7 @@ def eval_choices(model: OpenedModel, file: str | os.PathLike[str] | Sequence[str
 
 
 def eval_compare(model: OpenedModel, other: str | os.PathLike[str], file: str | os.PathLike[str], **options: Any) -> Any:
-    """Another file of this model, such as a quantized one, compared with it over a text (docs/evaluation.md). options: those of
+    """Compares another file of this model, such as a quantized one, with it on a text (docs/evaluation.md). options: those of
     `vitrine eval compare`: context, stride, jsonl, key, no_special.
     """
     return _command(model, "eval compare", [_word(other)], None, None, {"file": file, **options})

@@ -1,4 +1,4 @@
-"""Looking at how a model takes a prompt: where a token stands, how well an answer is expected."""
+"""Inspecting a prompt: the position of a token, how well an answer is predicted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .running import call
 
 
 class AnswerToken(NamedTuple):
-    """One token of an answer and how the model expects it at its place."""
+    """One token of an answer and how well the model predicts it."""
 
     token: int
     piece: str
@@ -27,7 +27,7 @@ class AnswerToken(NamedTuple):
 def get_token_position(
     model: OpenedModel, single_token: str | int, prompt: Prompt, mode: Literal["first", "last"] = "first", prepend_bos: bool | None = None,
 ) -> int:
-    """Where a token stands in a text or in one row of ids. Raises InputError if it is not there."""
+    """The position of a token in a text or in one row of ids. Raises InputError if it does not occur."""
     if mode not in ("first", "last"):
         raise InputError(f"mode is {mode!r}; expected 'first' or 'last'")
     token = model._token(single_token)
@@ -42,8 +42,8 @@ def test_prompt(
     model: OpenedModel, prompt: str, answer: str | Sequence[str], prepend_space_to_answer: bool = True, print_details: bool = True,
     prepend_bos: bool | None = None, top_k: int = 10,
 ) -> list[AnswerToken]:
-    """How well an answer is expected after a prompt: prints the rank, logit and probability of each of its tokens, the top_k
-    most likely at each place, and returns the former. Several answers are compared by the first token of each.
+    """How well an answer is predicted after a prompt: prints the rank, logit and probability of each of its tokens and the top_k
+    most likely tokens at each position, and returns the former. Several answers are compared by the first token of each.
     """
     answers = [answer] if isinstance(answer, str) else list(answer)
     if not answers or any(not a.strip() for a in answers):

@@ -1,4 +1,4 @@
-"""What a model's methods return."""
+"""The return types of a model's methods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Prediction(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """Text that was written."""
+    """Generated text."""
 
     text: str  # without the prompt and without the end token; "" without a tokenizer
     tokens: list[int]  # the new ones, with the end token that was taken
@@ -47,7 +47,7 @@ class Hypothesis(NamedTuple):
 
 
 class Attribution(NamedTuple):
-    """Which tokens of a prompt a prediction comes from; f is the log-probability that is explained."""
+    """Which tokens of a prompt a prediction depends on; f is the explained log-probability."""
 
     token: int  # whose log-probability it is
     value: float  # f of the prompt
@@ -59,7 +59,7 @@ class Attribution(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """What a metric would gain if values of a clean run stood in a corrupted one, told by gradients."""
+    """How much a metric would change if values of a clean run were patched into a corrupted one, estimated from gradients."""
 
     clean: float  # the metric of the clean run
     corrupted: float  # the metric of the corrupted run
@@ -67,7 +67,7 @@ class Effects(NamedTuple):
 
 
 class LayerFacts(TypedDict):
-    """What one layer is made of, for those who compute with its weights."""
+    """The parts of one layer, for computations with its weights."""
 
     n_kv_heads: int
     head_dim: int
@@ -86,7 +86,7 @@ class LayerFacts(TypedDict):
 
 @dataclass(frozen=True)
 class Config:
-    """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens' words for four of them."""
+    """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens's names for four of them."""
 
     name: str
     family: str

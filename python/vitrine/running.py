@@ -1,4 +1,4 @@
-"""Runs of a prompt: logits, losses, values by hook name, predictions and what they come from."""
+"""Runs of a prompt: logits, losses, values by hook name, predictions and their attribution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class KeyValueCache:
         return self._past.length
 
     def truncate(self, length: int) -> None:
-        """Forgets all but the first `length` tokens. Raises UsageError if a layer with a window or a state no longer can."""
+        """Removes all but the first `length` tokens. Raises UsageError if that is not possible for a layer with a window or a
+        state."""
         self._past.truncate(within("length", length, 0, len(self)))
 
     def __repr__(self) -> str:
@@ -46,16 +47,16 @@ def call(
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
     past_kv_cache: KeyValueCache | None = None,
 ) -> Any:
-    """The logits after every position, float32 [batch, position, vocab_size], after the model's cap if it has one.
+    """The logits after every position, float32 [batch, position, vocab_size], after the model's soft cap if it has one.
 
-    "loss": the mean cross-entropy in nats of each token given those before it, a scalar over all rows; with loss_per_token all of
-    them, [batch, position - 1]. It is scored in pieces of the head: no table of logits is made. "both": (logits, loss). None:
-    nothing, for what hook functions see; the run ends behind the last of them.
-    start_at_layer  prompt is the residual stream that enters this layer, [batch, position, d_model], and the layers before it do
-                    not run. tokens: the ids it belongs to, which a loss, rows of different length and models with per-layer
-                    embeddings need
-    stop_at_layer   the residual stream that enters this layer (n_layers: behind the last) is the result, and no more runs
-    past_kv_cache   from kv_cache(): the tokens follow those it holds, and are in it afterwards
+    "loss": the mean cross-entropy in nats of each token given those before it, a scalar over all prompts; with loss_per_token all
+    of them, [batch, position - 1]. The output head is computed in chunks: no table of logits is made. "both": (logits, loss).
+    None: nothing, for hook functions; the run stops after the last of them.
+    start_at_layer  prompt is the residual stream before this layer, [batch, position, d_model], and the layers before it do not
+                    run. tokens: its ids, which are needed for a loss, for prompts of different length and for models with
+                    per-layer embeddings
+    stop_at_layer   the result is the residual stream before this layer (n_layers: after the last), and the run stops there
+    past_kv_cache   from kv_cache(): the tokens follow those in it, and are added to it
     """
     _check_return_type(return_type)
     stream = None
@@ -112,17 +113,17 @@ def run_with_cache(
     model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
     return_type: ReturnType = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
 ) -> tuple[Any, ActivationCache]:
-    """Runs the prompt and keeps values by hook name: (logits, cache). They are not copied on their way to NumPy.
+    """Runs the prompt and keeps values by hook name: (logits, cache). They are passed to NumPy without a copy.
 
-    names_filter  a hook name, a pattern in which * stands for any run of characters, an alias ("resid_post", "pattern.3"),
-                  each with slices if wanted ("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]"), a list of these, or a
-                  function of the name. None: every hook but attn.hook_result, which is n_heads times as large as the others
-    heads, positions  slices for all of them: an index, or a slice without a step. What has no heads stays whole
-    return_type   as in the model's call; None: no logits, and the run ends behind the last hook that is asked for
-    allow_nan     NaN and infinity are shown instead of an error
+    names_filter  a hook name, a pattern in which * matches any characters, an alias ("resid_post", "pattern.3"), each optionally
+                  with slices ("blocks.*.attn.hook_pattern[heads=0:2,positions=-1]"), a list of these, or a function of the name.
+                  None: every hook but attn.hook_result, which is n_heads times as large as the others
+    heads, positions  slices for all of them: an index, or a slice without a step. Values without heads are not sliced by head
+    return_type   as in the model's call; None: no logits, and the run stops after the last requested hook
+    allow_nan     NaN and infinity are returned instead of an error
 
-    Raises InputError for a request that fits no hook, with the nearest names, and for more than memory holds, before running;
-    RunError naming the hook and the position where NaN or infinity begins.
+    Raises InputError for a request that matches no hook, with the nearest names, and for more than fits in memory, before
+    running; RunError naming the hook and the position where NaN or infinity first appears.
     """
     _check_return_type(return_type)
     asked, inputs = apart_from_inputs(model, names_filter)  # inputs stay whole: no slices
@@ -172,7 +173,7 @@ def run(
 
 
 def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
-    """What the model expects after the prompt, or after each of its tokens: the top most likely tokens."""
+    """The top most likely tokens after the prompt, or after each of its tokens."""
     found = model._session.predict(model._one(prompt), within("top", top, 1, INT64), all_positions, calls_of(model))
     return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
 
@@ -181,8 +182,8 @@ def attribute(
     model: OpenedModel, prompt: Prompts, token: int | str | None = None, against: int | str | None = None, *,
     baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
 ) -> Any:
-    """An Attribution, of several prompts a list of them: which tokens the log-probability of `token` after the prompt comes from.
-    Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
+    """An Attribution, or a list of them for several prompts: which tokens the log-probability of `token` after the prompt depends
+    on. Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
 
     token     an id, or a text that is one token; None: the most likely
     against   another one, whose log-probability is subtracted: why this and not that

@@ -1,4 +1,4 @@
-"""What a model's layers are made of, and the circuits of those with attention. Names are those of TransformerLens."""
+"""The parts of a model's layers, and the circuits of those with attention. Names are those of TransformerLens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .weights import Module, ov_of, qk_of
 
 
 class CompositionScores(NamedTuple):
-    """How much of what one head writes a later one reads (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits")."""
+    """Composition scores of heads with later heads (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits")."""
 
     scores: Floats  # [from, head, to, head]; 0 unless the first layer lies before the second
     layer_indices: list[int]  # the layers that `from` and `to` count
@@ -40,7 +40,7 @@ def blocks_with(model: OpenedModel, submodule: str) -> list[tuple[int, Module]]:
 
 
 def layer_types(model: OpenedModel) -> list[str]:
-    """What each layer is made of besides norms: "attn+mlp", "delta+mlp"."""
+    """The parts of each layer besides norms: "attn+mlp", "delta+mlp"."""
     return ["+".join(part for part in block_submodules(model, layer) if not part.startswith("ln"))
             for layer in range(model.config.n_layers)]
 
@@ -48,7 +48,7 @@ def layer_types(model: OpenedModel) -> list[str]:
 def stack_params_for(model: OpenedModel, submodule: str, name: str) -> tuple[list[int], Floats]:
     """One parameter of all layers that have a part: stack_params_for("attn", "attn.W_V") gives the layers and [layer, …].
 
-    Raises InputError if there is no such layer or parameter, or if its size differs from layer to layer.
+    Raises InputError for an unknown layer or parameter, or if its size differs between layers.
     """
     layers = [layer for layer, _ in blocks_with(model, submodule)]
     if not layers:

@@ -1,8 +1,8 @@
-"""The parameters of a model as arrays that mean what their names say, and its modules.
+"""The parameters of a model as arrays, and its modules.
 
-They are what the model computes with, in TransformerLens' orientation: y = x @ W + b. A Gemma's ln_final.w is the factor 1 + w,
-whichever of the two its file holds; W_E[tokens] is hook_embed, with the family's scale; what load(adapter=) adds is in them. Nothing
-is folded or centered. Two numbers that RoPE rotates together lie where the file has them (docs/python.md).
+They are the weights that the model uses, in TransformerLens's orientation: y = x @ W + b. A Gemma's ln_final.w is the factor 1 +
+w, whichever of the two is in its file; W_E[tokens] is hook_embed, with the family's scale; the adapter of load(adapter=) is
+included. Nothing is folded or centered. Two numbers that RoPE rotates together are in the file's order (docs/python.md).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def weight(model: OpenedModel, name: str, *, raw: bool = False) -> Floats:
 
     W_E [vocab_size, d_model], W_pos [position, d_model], W_U [d_model, vocab_size] (also of a tied model); of a layer W_Q
     [head, d_model, head_dim], W_K and W_V [kv_head, d_model, head_dim], W_O [head, head_dim, d_model], b_Q [head, head_dim],
-    b_K and b_V [kv_head, head_dim]; other matrices [in, out], other vectors as they are.
+    b_K and b_V [kv_head, head_dim]; other matrices [in, out], other vectors unchanged.
     raw: the numbers of the file, a matrix [out, in], only for weight_names.
 
-    Seen where it lies, without a copy, if the file holds it as f32 and nothing is computed.
+    A view without a copy, if it is f32 in the file and no conversion is needed.
     Raises InputError for a name that the model lacks, with the nearest one.
     """
     if raw:
@@ -114,8 +114,8 @@ def ov_of(model: OpenedModel, W_V: Floats, W_O: Floats) -> FactoredMatrix:
 def accumulated_bias(
     model: OpenedModel, layer: int | None = None, mlp_input: bool = False, include_mlp_biases: bool = True,
 ) -> Floats:
-    """[d_model]: the sum of the output biases b_O and b_out that the layers before `layer` (None: all) write into the stream;
-    mlp_input: and the attention of that layer.
+    """[d_model]: the sum of the output biases b_O and b_out that the layers before `layer` (None: all) write into the residual
+    stream; mlp_input: and the attention of that layer.
     """
     n = model.config.n_layers
     layer = n if layer is None or layer == -1 else layer
@@ -159,7 +159,7 @@ class Module:
 
 
 class Norm(Module):
-    """A norm of the model. Its w is the factor, 1 + w of Gemma's files; b is there in LayerNorms."""
+    """A norm of the model. Its w is the factor, 1 + w of Gemma's files; LayerNorms also have b."""
 
     def __init__(self, model: OpenedModel, name: str) -> None:
         super().__init__(model, name + ".")
@@ -175,7 +175,7 @@ class Norm(Module):
 
 
 class Unembed:
-    """The head of a model."""
+    """The output head of a model."""
 
     def __init__(self, model: OpenedModel) -> None:
         self._model = model
@@ -191,8 +191,8 @@ class Unembed:
         return output_bias(self._model)
 
     def __call__(self, x: ArrayLike, *, softcap: bool = True) -> Floats:
-        """The logits [..., vocab_size] of x [..., d_model], which the final norm has normalized: those the model would give, after
-        its cap; softcap=False: x @ W_U + b_U.
+        """The logits [..., vocab_size] of x [..., d_model], which the final norm has normalized: the model's logits, after its
+        soft cap; softcap=False: x @ W_U + b_U.
         """
         rows = np.ascontiguousarray(x, dtype=np.float32)
         if rows.ndim == 0:

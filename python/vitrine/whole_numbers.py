@@ -1,4 +1,4 @@
-"""Whole numbers that the engine's types can hold."""
+"""Integers in the range of the engine's types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INT32, INT64 = 2**31 - 1, 2**63 - 1
 
 
 def within(what: str, value: SupportsIndex, first: int, last: int) -> int:
-    """`value` as the engine's types can hold it. Raises UsageError outside of first to last, TypeError for no whole number."""
+    """`value` as an integer of the engine. Raises UsageError outside of first to last, TypeError if it is not an integer."""
     number = operator.index(value)
     if not first <= number <= last:
         raise UsageError(f"{what} is {number}; expected a whole number from {first} to {last}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A student that learns from the model that ships beside the same student that learns from the text alone: the same tokens in
+# A student that learns from the shipped model beside the same student that learns from the text alone: the same tokens in
 # the same order, the same fresh weights, three seeds. Prints the table of models/training/README.md.
 #   models/training/student/compare.sh BUILD_DIR FOLDER
 # FOLDER is made, or is one in which models/training/train.sh has worked, whose token data is then used. 5 minutes on two cores.

@@ -121,13 +121,10 @@ void add_command(CLI::App& app, const Command& command, std::string_view purpose
 
 void build_app(CLI::App& app, Action& chosen) {
   app.name("vitrine");
-  app.description("Runs transformer language models and shows their inside.");
-  app.footer(
-      "`vitrine COMMAND --help` explains a command and gives an example.\nWithout --model the small model that ships with "
-      "vitrine is used.");
+  app.description("Runs transformer language models and shows every intermediate.");
+  app.footer("`vitrine COMMAND --help` explains a command and gives an example.\nWithout --model the shipped model is used.");
   app.require_subcommand(0, 1);
-  app.set_version_flag(
-      "--version", [] { return version_text(); }, "Print version, commit and the kernels chosen for this machine");
+  app.set_version_flag("--version", [] { return version_text(); }, "Print version, commit and the kernels used on this machine");
   app.get_formatter()->column_width(34);
   for (const Purpose& purpose : purposes())
     for (const std::string_view name : purpose.commands)

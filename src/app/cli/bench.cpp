@@ -162,11 +162,11 @@ void run_bench(const BenchArguments& o) {
 
 Action define_bench(CLI::App& app) {
   auto o = std::make_shared<BenchArguments>();
-  add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or what the context holds");
+  add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or the context length");
   add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
   add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
   add_count(app, "--depth", o->depth, 0, int64_t{1} << 30, "Positions in the cache before both (default 0)");
-  add_count(app, "--repeat", o->repeat, 1, 1000, "Runs, of which the median counts (default 3)");
+  add_count(app, "--repeat", o->repeat, 1, 1000, "Number of runs; the median is used (default 3)");
   add_model_options(app, o->model);
   add_cache_types(app, o->model);
   return [o] { run_bench(*o); };

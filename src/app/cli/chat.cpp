@@ -83,13 +83,13 @@ void run_chat(const ChatArguments& o) {
 
 Action define_chat(CLI::App& app) {
   auto o = std::make_shared<ChatArguments>();
-  app.add_option("TEXT", o->text, "What to say; without it, lines are read from standard input")->check(not_empty());
+  app.add_option("TEXT", o->text, "Your message; without it, lines are read from standard input")->check(not_empty());
   app.add_option("--system", o->system, "A system message before the conversation")->type_name("TEXT");
-  app.add_option("--template", o->template_path, "A Jinja template in the place of the model's own")
+  app.add_option("--template", o->template_path, "A Jinja template instead of the model's own")
       ->type_name("FILE")
       ->check(not_empty());
-  app.add_flag("--show-prompt", o->show_prompt, "Print what the model reads, to stderr");
-  add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens of an answer at most (default 128)");
+  app.add_flag("--show-prompt", o->show_prompt, "Print the rendered prompt to stderr");
+  add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "Maximum new tokens of an answer (default 128)");
   add_sampling_flags(app, o->generate);
   add_stop_flags(app, o->generate);
   add_draft_flags(app, o->generate);

@@ -275,9 +275,8 @@ void run_circuits(CircuitsArguments o) {
 Action define_circuits(CLI::App& app) {
   auto o = std::make_shared<CircuitsArguments>();
   add_prompt_options(app, o->prompt, false);
-  add_count(
-      app, "--repeat", o->repeat, 2, 1 << 20,
-      "Score heads on this many random tokens, repeated once; default without a prompt: 50, or what fits into half the context");
+  add_count(app, "--repeat", o->repeat, 2, 1 << 20,
+            "Score heads on this many random tokens, repeated once; default without a prompt: 50, or half the context length");
   add_count(app, "--seed", o->seed, 0, int64_t{1} << 53, "Seed of the random tokens (default 0)")->each([o](const std::string&) {
     o->has_seed = true;
   });
@@ -286,9 +285,10 @@ Action define_circuits(CLI::App& app) {
   add_count(app, "--offset", o->offset, 0, int64_t{1} << 40,
             "Distance from key to query, on which QK depends with rotary positions (default 0)");
   add_count(app, "--compositions", o->compositions, 0, 1 << 20,
-            "How many of the strongest compositions to list; 0: none are computed (default 10; --json has all)");
-  app.add_option("--checkpoints", o->checkpoints,
-                 "Score the heads of every checkpoint in the folder of a training run, one line each; with --page as a film")
+            "Number of the strongest compositions to list; 0: do not compute them (default 10; --json has all)");
+  app.add_option(
+         "--checkpoints", o->checkpoints,
+         "Score the heads of every checkpoint in the folder of a training run, one line each; with --page as an animation")
       ->type_name("RUN")
       ->check(not_empty());
   add_page(app, o->page);

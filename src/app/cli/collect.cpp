@@ -132,28 +132,27 @@ void run_collect(CollectArguments o) {
 Action define_collect(CLI::App& app) {
   auto o = std::make_shared<CollectArguments>();
   app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
-  app.add_option("--data", o->data,
-                 "In place of FILES: a folder that `vitrine data` made with this model's tokenizer (OUT/train)")
+  app.add_option("--data", o->data, "Instead of FILES: a folder that `vitrine data` made with this model's tokenizer (OUT/train)")
       ->type_name("FOLDER")
       ->check(not_empty());
   app.add_option("--hooks", o->collect.hooks,
-                 "A hook name, in which * stands for any characters, or an alias such as resid_post.3. May be repeated")
+                 "A hook name, in which * matches any characters, or an alias such as resid_post.3. May be repeated")
       ->type_name("HOOK")
       ->expected(1)
       ->take_all()
       ->required();
-  app.add_option("--out,-o", o->collect.out, "The folder to make; it must be empty if it is there")
+  app.add_option("--out,-o", o->collect.out, "The folder to create; if it exists, it must be empty")
       ->type_name("OUT")
       ->required()
       ->check(not_empty());
   add_count(app, "--context", o->collect.context, 1, int64_t{1} << 30,
-            "Most tokens that are run together; default: 256, or what the model holds");
-  add_count(app, "--max-tokens", o->max_tokens, 1, int64_t{1} << 40, "Stop when that many tokens are collected");
-  add_choice(app, "--type", o->type, "f32|f16|bf16", "Of the numbers on disk (default f32)");
-  add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Most MiB of a shard (default 256)");
-  app.add_flag("--resume", o->collect.resume, "Go on behind the last whole shard of a run that was cut off");
+            "Maximum tokens of a context; default: 256, or the model's context length");
+  add_count(app, "--max-tokens", o->max_tokens, 1, int64_t{1} << 40, "Stop after this many tokens");
+  add_choice(app, "--type", o->type, "f32|f16|bf16", "Type of the values on disk (default f32)");
+  add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Maximum MiB of a shard (default 256)");
+  app.add_flag("--resume", o->collect.resume, "Continue an interrupted run after its last complete shard");
   add_document_flags(app, o->text, o->documents);
-  app.add_flag("--no-special", o->no_special, "No BOS in front of contexts");
+  app.add_flag("--no-special", o->no_special, "No BOS at the beginning of contexts");
   add_model_options(app, o->model);
   return [o] { run_collect(*o); };
 }

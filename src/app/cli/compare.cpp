@@ -165,11 +165,11 @@ void run_compare(const CompareArguments& o) {
 
 Action define_compare(CLI::App& app) {
   auto o = std::make_shared<CompareArguments>();
-  app.add_option("A", o->a, "A model, as --model takes it elsewhere; its tokenizer reads the text")->type_name("")->required();
+  app.add_option("A", o->a, "A model, as for --model; its tokenizer is used for the text")->type_name("")->required();
   app.add_option("B", o->b, "The same model in another file")->type_name("")->required();
   add_prompt_options(app, o->prompt, false);
   add_number(app, "--threshold", o->threshold, 0, 2,
-             "Name the first layer with 1 - cosine above this at some position (default 0.001)");
+             "Show the first layer with 1 - cosine above this at some position (default 0.001)");
   add_page(app, o->page);
   add_run_options(app, o->model);
   return [o] { run_compare(*o); };

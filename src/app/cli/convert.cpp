@@ -144,7 +144,8 @@ void convert_to_gguf(const ConvertArguments& o) {
   {
     const std::string folder = ResumableFile::work_folder(o.out);
     const LastWords words(
-        fmt::format("stopped: {} is not written. What is done is kept in {}. The same command goes on from there", o.out, folder),
+        fmt::format("stopped: {} is not written. Finished parts are kept in {}. The same command continues from there", o.out,
+                    folder),
         folder);
     ThreadPool pool(static_cast<int>(o.threads));
     write_gguf(opened, plan, encoding, o.out, pool,
@@ -163,22 +164,21 @@ Action define_convert(CLI::App& app) {
       ->type_name("")
       ->required();
   app.add_option("OUT", o->out,
-                 "What to make: a GGUF file if it ends in .gguf, else a Hugging Face directory. It must not be there yet")
+                 "The output: a GGUF file if it ends in .gguf, otherwise a Hugging Face directory. It must not exist yet")
       ->type_name("")
       ->required()
       ->check(not_empty());
   add_choice(
       app, "--dtype", o->dtype, dtype_words(),
-      "The type of the weights: of a directory f32, f16 or bf16 (default bf16); of a GGUF file also a block type or one of "
-      "llama-quantize's mixtures, such as q8_0, q6_k, q5_k_m, q4_k_m, iq4_xs, q4_0, q3_k_m or iq2_m (default: the 16-bit type "
-      "that "
-      "the weights have, else f16). docs/quantizing.md lists all")
+      "The type of the weights: for a directory f32, f16 or bf16 (default bf16); for a GGUF file also a block type or one of "
+      "llama-quantize's mixtures, such as q8_0, q6_k, q5_k_m, q4_k_m, iq4_xs, q4_0, q3_k_m or iq2_m (default: the weights' "
+      "own 16-bit type, otherwise f16). docs/quantizing.md lists all")
       ->transform(known_as)
       ->type_name("TYPE");  // the words are too many for a line
-  app.add_option("--imatrix", o->imatrix, "An importance matrix of vitrine imatrix or llama-imatrix, which weighs errors")
+  app.add_option("--imatrix", o->imatrix, "An importance matrix from vitrine imatrix or llama-imatrix, which weights errors")
       ->type_name("FILE")
       ->check(not_empty());
-  app.add_flag("--pure", o->pure, "Give all matrices the same type, where the mixture gives some a better one");
+  app.add_flag("--pure", o->pure, "Give all matrices the same type, also those with a better type in the mixture");
   app.add_option("--adapter", o->adapter,
                  "The folder of a LoRA adapter, which is merged into the weights before they are rounded")
       ->type_name("FOLDER")

@@ -175,7 +175,7 @@ void run_data(DataArguments o) {
   const auto token = [&](std::optional<int32_t> id) {
     return id ? fmt::format("{} \"{}\"", *id, visible_message(tokenizer->piece(*id))) : std::string("nothing");
   };
-  log("written to {}, {} tokens/s; {} in front of each document, {} at its end", o.out,
+  log("written to {}, {} tokens/s; {} before each document, {} at its end", o.out,
       grouped(static_cast<int64_t>(tokens_per_second)), token(made.bos), token(made.eos));
 }
 
@@ -189,7 +189,7 @@ Action define_data(CLI::App& app) {
                  "OUT/tokenizer.json; default: that of the shipped model")
       ->type_name("MODEL")
       ->check(not_empty());
-  app.add_option("--out,-o", o->out, "The folder to make: OUT/train, and OUT/valid if text is held out (replaced if it exists)")
+  app.add_option("--out,-o", o->out, "The folder to create: OUT/train, and OUT/valid if text is held out (replaced if it exists)")
       ->type_name("OUT")
       ->check(not_empty());
   add_number(app, "--valid", o->prepare.valid, 0, 0.99, "Share of the documents that is held out for validation", true);
@@ -202,19 +202,19 @@ Action define_data(CLI::App& app) {
   app.add_flag_callback(
       "--replace-invalid", [o] { o->prepare.text.invalid = InvalidText::replace; },
       "Read bytes that are not UTF-8 as U+FFFD instead of stopping");
-  add_count(app, "--seed", o->seed, 0, INT64_MAX, "Decides which documents --valid draws (default 0)");
-  app.add_option("--check", o->check, "Instead: read such a folder (OUT/train) again and compare it with its checksums")
+  add_count(app, "--seed", o->seed, 0, INT64_MAX, "Seed for the documents that --valid selects (default 0)");
+  app.add_option("--check", o->check, "Instead: check such a folder (OUT/train) against its checksums")
       ->type_name("FOLDER")
       ->check(not_empty());
   app.add_flag("--chat", o->chat,
-               "Lines of {\"messages\": […]}: conversations, through the model's chat template; only the assistant's turns are "
-               "learned");
+               "Lines of {\"messages\": […]}: conversations, rendered with the model's chat template; only the assistant's "
+               "turns are scored");
   app.add_flag("--preferences", o->preferences,
                "Lines of {\"prompt\", \"chosen\", \"rejected\"}, texts or messages: pairs of answers, for dpo");
-  app.add_option("--template", o->template_path, "A Jinja template in the place of the model's own")
+  app.add_option("--template", o->template_path, "A Jinja template instead of the model's own")
       ->type_name("FILE")
       ->check(not_empty());
-  app.add_option("--show", o->show, "Instead: print the first documents of such a folder, with ⟦ ⟧ around what is scored")
+  app.add_option("--show", o->show, "Instead: print the first documents of such a folder, with ⟦ ⟧ around the scored tokens")
       ->type_name("FOLDER")
       ->check(not_empty());
   add_count(app, "--count", o->count, 1, 1'000'000, "Documents that --show prints (default 3)");

@@ -190,7 +190,7 @@ Action define_eval_perplexity(CLI::App& app) {
   auto o = std::make_shared<PerplexityArguments>();
   add_eval_text_options(app, o->text);
   add_choice(app, "--like", o->text.like, "vitrine|transformers|harness|llama.cpp",
-             "Whose definition of perplexity (default vitrine); docs/evaluation.md explains them");
+             "The definition of perplexity (default vitrine); docs/evaluation.md explains them");
   app.add_flag("--per-token", o->per_token, "Show every token, colored by its -ln p; with --json its log-probability");
   app.add_option("--against", o->against,
                  "A second model, shown beside the first; differences are by token if the tokens are the same")

@@ -125,13 +125,13 @@ void run_choices(const ChoicesArguments& o) {
 
 Action define_eval_choices(CLI::App& app) {
   auto o = std::make_shared<ChoicesArguments>();
-  app.add_option("--file,-f", o->files, "JSON lines, one item a line; several files are several tasks (also .gz and .zst)")
+  app.add_option("--file,-f", o->files, "JSON lines, one item per line; several files are several tasks (also .gz and .zst)")
       ->type_name("FILE")
       ->required()
       ->check(not_empty());
   add_choice(app, "--task", o->task, "hellaswag|arc|piqa|winogrande|general",
-             "How the items are worded (default: found by their fields)");
-  add_count(app, "--limit", o->limit, 1, INT32_MAX, "Take only the first N items of each file");
+             "The task of the items (default: detected from their fields)");
+  add_count(app, "--limit", o->limit, 1, INT32_MAX, "Use only the first N items of each file");
   app.add_flag("--show-items", o->show_items, "Print every item with its choices and their log-likelihoods");
   add_model_options(app, o->model);
   return [o] { run_choices(*o); };

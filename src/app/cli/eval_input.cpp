@@ -18,8 +18,8 @@ void add_eval_text_options(CLI::App& app, EvalTextOptions& o) {
       ->type_name("FILE")
       ->required()
       ->check(not_empty());
-  app.add_flag("--jsonl", o.jsonl, "The file holds JSON lines, whatever its name: one object a line, each a text of its own");
-  app.add_option("--key", o.key, "What holds the text in an object of JSON lines (default text)")
+  app.add_flag("--jsonl", o.jsonl, "The file is JSON lines, whatever its name: one object per line, each a separate text");
+  app.add_option("--key", o.key, "The key of the text in JSON lines (default text)")
       ->type_name("KEY")
       ->check(not_empty())
       ->each([&o](const std::string&) { o.has_key = true; });

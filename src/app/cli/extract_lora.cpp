@@ -107,28 +107,31 @@ Action define_extract_lora(CLI::App& app) {
       ->type_name("MODEL")
       ->required()
       ->check(not_empty());
-  app.add_option("--base-model", o->base, "The model that it was made from")->type_name("MODEL")->required()->check(not_empty());
-  app.add_option("--out-path", o->out, "The adapter's directory to make")->type_name("DIR")->required()->check(not_empty());
-  add_count(app, "--max-rank", o->options.max_rank, 1, 1 << 16, "Rank of A and B at most (default 128)");
-  add_number(app, "--sv-epsilon", o->options.sv_epsilon, 0, 1e30, "Leave out singular values up to this (default 0: none)");
+  app.add_option("--base-model", o->base, "The model that it was fine-tuned from")
+      ->type_name("MODEL")
+      ->required()
+      ->check(not_empty());
+  app.add_option("--out-path", o->out, "The adapter's directory to write")->type_name("DIR")->required()->check(not_empty());
+  add_count(app, "--max-rank", o->options.max_rank, 1, 1 << 16, "Maximum rank of A and B (default 128)");
+  add_number(app, "--sv-epsilon", o->options.sv_epsilon, 0, 1e30, "Omit singular values up to this (default 0: none)");
   app.add_flag("--distribute-scale,!--no-distribute-scale", o->options.distribute_scale,
-               "Put the roots of the singular values into A and into B (default); else all of them into A");
+               "Put the square roots of the singular values into A and into B (default); otherwise all of them into A");
   app.add_flag("--embed-lora,!--no-embed-lora", o->options.embed_lora,
-               "Extract A and B of embeddings and output matrix too; else these are saved whole (default)");
+               "Also extract A and B of embeddings and output matrix; otherwise these are saved whole (default)");
   app.add_option("--save-module", o->options.save_modules, "Save these modules whole: a name, or its last part; may be repeated")
       ->type_name("NAME")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-i,--include-regex", o->options.include, "Only modules in whose names this is found; may be repeated")
+  app.add_option("-i,--include-regex", o->options.include, "Only modules whose names contain a match; may be repeated")
       ->type_name("REGEX")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-e,--exclude-regex", o->options.exclude, "No modules in whose names this is found; may be repeated")
+  app.add_option("-e,--exclude-regex", o->options.exclude, "Exclude modules whose names contain a match; may be repeated")
       ->type_name("REGEX")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--skip-undecomposable", o->options.skip_undecomposable,
-               "Leave out what A and B cannot hold, such as norms; else it is saved whole");
+               "Omit tensors that cannot be decomposed, such as norms; otherwise they are saved whole");
   app.add_flag("--write-model-card,!--no-write-model-card", o->options.write_model_card, "Write README.md (default)");
   add_count(app, "-j,--threads,--num-threads", o->threads, 0, 4096, "Threads (default: all cores)");
   add_json(app, o->json);

@@ -316,7 +316,7 @@ Action define_features(CLI::App& app) {
       ->type_name("DIR")
       ->required()
       ->check(not_empty());
-  app.add_option("--hook", o->hook, "Where it reads, instead of what its files say, such as blocks.3.hook_resid_post")
+  app.add_option("--hook", o->hook, "The hook it reads, instead of the one in its files, such as blocks.3.hook_resid_post")
       ->type_name("HOOK")
       ->check(not_empty());
   app.add_option("--file", o->files,
@@ -332,7 +332,7 @@ Action define_features(CLI::App& app) {
       ->type_name("FILE.safetensors")
       ->check(not_empty());
   app.add_option("--feature", o->features,
-                 "A feature to be described: its largest contexts in --file, and its logits. May be repeated")
+                 "A feature to describe: its largest contexts in --file, and its logits. May be repeated")
       ->type_name("N")
       ->expected(1)
       ->take_all()
@@ -342,11 +342,11 @@ Action define_features(CLI::App& app) {
             return number ? std::string() : "\"" + text + "\" is no feature; features are numbers from 0";
           },
           ""));
-  add_count(app, "--top", o->top, 1, kMostFeatures, "Features shown: of each token, or the most often active (default 5)");
+  add_count(app, "--top", o->top, 1, kMostFeatures, "Features to show: for each token, or the most often active (default 5)");
   add_count(app, "--top-contexts", o->contexts, 0, kMostFeatures, "Contexts of each --feature (default 10)");
   add_count(app, "--logits", o->logits, 0, kMostFeatures,
-            "Tokens whose logits each --feature raises and lowers most (default 10 without --file, else none)");
-  add_count(app, "--context", o->context, 2, 1 << 20, "Tokens that run together, of --file (default 256)");
+            "Tokens whose logits each --feature raises and lowers most (default 10 without --file, otherwise none)");
+  add_count(app, "--context", o->context, 2, 1 << 20, "Tokens of a context of --file (default 256)");
   app.add_option(
          "--out,-o", o->out,
          "Also write a page with the contexts colored by the feature, its density and its --logits (replaced if it exists)")

@@ -156,7 +156,7 @@ void run_generate(const GenerateArguments& o) {
 Action define_generate(CLI::App& app) {
   auto o = std::make_shared<GenerateArguments>();
   add_prompt_options(app, o->prompt, false);
-  add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "New tokens at most (default 128)");
+  add_count(app, "--max-tokens,-n", o->generate.max_tokens, 0, int64_t{1} << 40, "Maximum new tokens (default 128)");
   add_sampling_flags(app, o->generate);
   add_beam_flags(app, o->generate);
   add_stop_flags(app, o->generate);
@@ -165,8 +165,8 @@ Action define_generate(CLI::App& app) {
   add_sae_flags(app, o->sae);
   app.add_option(
          "--edits", o->edits,
-         "Changes to the model while the text is written: the interventions of this recipe of `vitrine intervene`, of which "
-         "nothing else is looked at; positions are those of the prompt")
+         "Changes to the model during generation: the interventions of this recipe of `vitrine intervene`; the rest of the "
+         "recipe is ignored, and positions are those of the prompt")
       ->type_name("RECIPE")
       ->check(not_empty());
   add_model_options(app, o->model);

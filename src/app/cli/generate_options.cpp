@@ -54,7 +54,7 @@ std::vector<int32_t> end_ids(const GenerateFlags& flags, const Engine& engine) {
 std::vector<CLI::Option*> add_draw_flags(CLI::App& app, SamplingOptions& s) {
   auto top_k = std::make_shared<int64_t>(0);
   return {add_optional(app, "--temperature,-t", s.temperature, 0, 1e6,
-                       "Divide scores by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"),
+                       "Divide logits by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"),
           add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K most likely tokens; 0 is off")
               ->each([top_k, &s](const std::string& text) { s.top_k = std::stoll(text); }),
           add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the most likely tokens whose probabilities sum to P"),
@@ -68,12 +68,12 @@ void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
   rule(add_optional(app, "--typical-p", s.typical_p, 0, 1,
                     "Sample from the most typical tokens (locally typical sampling) whose probabilities sum to P"));
   rule(add_optional(app, "--repetition-penalty", s.repetition_penalty, 0, 1e6,
-                    "Divide the positive scores of tokens seen before by this, multiply negative ones (1 is off)"));
+                    "Divide the positive logits of previous tokens by this, multiply negative ones (1 is off)"));
   rule(add_optional(app, "--frequency-penalty", s.frequency_penalty, -1e6, 1e6,
-                    "Subtract this from a token's score each time it was generated"));
+                    "Subtract this from a token's logit for each time it was generated"));
   rule(add_optional(app, "--presence-penalty", s.presence_penalty, -1e6, 1e6,
-                    "Subtract this from a token's score once it was generated"));
-  rule(app.add_option("--logit-bias", flags.logit_bias, "Add X to a token's score; -inf forbids it. May be repeated")
+                    "Subtract this from a token's logit if it was generated"));
+  rule(app.add_option("--logit-bias", flags.logit_bias, "Add X to a token's logit; -inf forbids it. May be repeated")
            ->type_name("ID=X")
            ->expected(1)
            ->take_all());
@@ -82,7 +82,7 @@ void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
       ->type_name("ORDER")
       ->check(not_empty());
   add_count(app, "--seed", flags.seed, 0, std::numeric_limits<int64_t>::max(),
-            "Seed of the draws; the same seed gives the same text (default 0)");
+            "Random seed; the same seed gives the same text (default 0)");
 }
 
 void add_beam_flags(CLI::App& app, GenerateFlags& flags) {
@@ -100,17 +100,16 @@ void add_stop_flags(CLI::App& app, GenerateFlags& flags) {
       ->expected(1)
       ->take_all();
   app.add_option("--eos", flags.eos, "Token ids that end the text; default: the model's")->type_name("IDS")->check(not_empty());
-  app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after an end token");
+  app.add_flag("--ignore-eos", flags.ignore_eos, "Continue after an end token");
 }
 
 void add_draft_flags(CLI::App& app, GenerateFlags& flags) {
-  add_count(
-      app, "--lookup", flags.lookup, 1, kMostDrafts,
-      "Faster where the text repeats itself: draft up to N tokens that followed the last ones before, and check them in one "
-      "step. The tokens stay the same");
+  add_count(app, "--lookup", flags.lookup, 1, kMostDrafts,
+            "Prompt lookup, faster where the text repeats itself: draft up to N tokens that followed the last tokens earlier in "
+            "the text, and verify them in one step. The output is the same");
   app.add_option("--draft", flags.draft,
-                 "Faster with a much smaller model of the same vocabulary: it drafts tokens that are checked in one step. The "
-                 "tokens stay the same")
+                 "Speculative decoding with a much smaller model of the same vocabulary: it drafts tokens that are verified "
+                 "in one step. The output is the same")
       ->type_name("MODEL")
       ->check(not_empty());
   add_count(app, "--draft-tokens", flags.draft_tokens, 1, kMostDrafts,
@@ -118,16 +117,18 @@ void add_draft_flags(CLI::App& app, GenerateFlags& flags) {
 }
 
 void add_grammar_flags(CLI::App& app, GenerateFlags& flags) {
-  app.add_option("--json-schema", flags.json_schema, "The text is JSON of this schema: a file, or the schema itself, from { on")
+  app.add_option("--json-schema", flags.json_schema,
+                 "The text is JSON of this schema: a file, or the schema itself, "
+                 "beginning with {")
       ->type_name("FILE")
       ->check(not_empty());
   app.add_option("--regex", flags.regex, "The text matches this regular expression (Rust's syntax) as a whole")
       ->type_name("REGEX")
       ->check(not_empty());
-  app.add_option("--grammar", flags.gbnf, "The text conforms to this grammar in GBNF, as llama.cpp reads it")
+  app.add_option("--grammar", flags.gbnf, "The text conforms to this grammar in GBNF, llama.cpp's format")
       ->type_name("FILE")
       ->check(not_empty());
-  app.add_option("--lark", flags.lark, "The text conforms to this grammar in llguidance's form of Lark")
+  app.add_option("--lark", flags.lark, "The text conforms to this grammar in llguidance's variant of Lark")
       ->type_name("FILE")
       ->check(not_empty());
 }

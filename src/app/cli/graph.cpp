@@ -171,39 +171,40 @@ Action define_graph(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_option(
          "--transcoders", o->transcoders,
-         "A folder with a transcoder for each layer: circuit-tracer's files (of a cross-layer transcoder, too), or folders of "
-         "SAELens or Gemma Scope")
+         "A folder with a transcoder for each layer: circuit-tracer's files (also of a cross-layer transcoder), or SAELens "
+         "or Gemma Scope folders")
       ->type_name("DIR")
       ->required()
       ->check(not_empty());
   app.add_option(
          "--out,-o", o->out,
-         "Write the pruned graph as JSON for circuit-tracer's viewer (replaced if it exists). A folder (DIR/ if it is new) gets "
-         "--slug's file and graph-metadata.json, which the viewer lists")
+         "Write the pruned graph as JSON for circuit-tracer's viewer (replaced if it exists). With a folder (DIR/ if it is "
+         "new), writes --slug's file and graph-metadata.json for the viewer's list")
       ->type_name("FILE.json")
       ->check(not_empty());
   app.add_option("--page", o->page, "Write the pruned graph as a page (replaced if it exists)")
       ->type_name("PAGE.html")
       ->check(not_empty());
   app.add_option("--slug", o->slug, "The graph's name in the document (default graph)")->type_name("NAME");
-  app.add_option("--target", o->targets, "A token whose logit is explained, instead of the most likely ones. May be repeated")
+  app.add_option("--target", o->targets, "A token whose logit to explain, instead of the most likely ones. May be repeated")
       ->type_name("TOKEN")
       ->expected(1)
       ->take_all()
       ->check(not_empty());
   add_count(app, "--max-features", o->options.max_features, 1, 1 << 20,
-            "Features that become nodes; of more active ones those with the largest influence (default 7500)");
-  add_count(app, "--max-logits", o->options.max_logits, 1, 1000, "Logits that become nodes (default 10)");
+            "Maximum features that become nodes, those with the largest influence (default 7500)");
+  add_count(app, "--max-logits", o->options.max_logits, 1, 1000, "Maximum logits that become nodes (default 10)");
   add_number(app, "--logit-share", o->options.logit_share, 0, 1,
-             "The most likely tokens become nodes until they add up to it (default 0.95)", true);
-  add_number(app, "--node-threshold", o->node_threshold, 0, 1, "Share of the influence that the nodes kept carry (default 0.8)");
+             "The most likely tokens become nodes until their probabilities add up to this (default 0.95)", true);
+  add_number(app, "--node-threshold", o->node_threshold, 0, 1, "Share of the influence that the kept nodes have (default 0.8)");
   add_number(app, "--edge-threshold", o->edge_threshold, 0, 1,
-             "Share of what flows between them that the edges kept carry (default 0.98)");
-  add_count(app, "--ignore-positions", o->options.ignored_positions, 0, 1 << 20,
-            "Positions at the beginning that have no features and errors: 1 for BOS, more for a chat's first words (default 1)");
+             "Share of the influence between them that the kept edges carry (default 0.98)");
+  add_count(
+      app, "--ignore-positions", o->options.ignored_positions, 0, 1 << 20,
+      "Positions at the beginning without features and errors: 1 for BOS, more for the start of a chat template (default 1)");
   add_count(app, "--top", o->top, 0, 1 << 20, "Nodes to list (default 10)");
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
-            "MiB that the effects may take; a larger graph is refused before it is made (default: what the machine has left)");
+            "Maximum MiB for the effects; a larger graph is refused before it is computed (default: the free memory)");
   add_model_options(app, o->model);
   return [o] { run_graph(*o); };
 }

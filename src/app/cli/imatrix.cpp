@@ -52,14 +52,14 @@ void run_imatrix(const ImatrixArguments& o) {
 Action define_imatrix(CLI::App& app) {
   auto o = std::make_shared<ImatrixArguments>();
   add_model_options(app, o->model);
-  app.add_option("--file", o->file, "A text like those that the model will meet; some 50,000 tokens are enough")
+  app.add_option("--file", o->file, "A text similar to the model's use; about 50,000 tokens are enough")
       ->type_name("FILE")
       ->required();
   app.add_option("--out", o->out, "The importance matrix to write, in llama.cpp's format (GGUF); replaced if it exists")
       ->type_name("FILE")
       ->required()
       ->check(not_empty());
-  add_count(app, "--context", o->context, 1, INT32_MAX, "Tokens of a chunk; each is run by itself (default 512)");
+  add_count(app, "--context", o->context, 1, INT32_MAX, "Tokens of a chunk; each is run separately (default 512)");
   add_count(app, "--chunks", o->chunks, 1, INT64_MAX, "Use only the first N chunks");
   return [o] { run_imatrix(*o); };
 }

@@ -221,8 +221,8 @@ Action define_info(CLI::App& app) {
   add_run_options(app, o->model);
   add_cache_types(app, o->model);
   add_count(app, "--context", o->context, 1, int64_t{1} << 40,
-            "Compute the cache's size for so many positions; default: the model's context");
-  add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for so many sequences (default 1)");
+            "Compute the cache's size for this many positions; default: the model's context length");
+  add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for this many sequences (default 1)");
   app.add_flag("--hooks", o->hooks, "List the hook names, * for every layer");
   app.add_flag("--tensors", o->tensors, "List the tensors of the model's files");
   CLI::Option* const ops = app.add_flag(
@@ -230,11 +230,9 @@ Action define_info(CLI::App& app) {
       "List the ops of one step with their shapes, multiply-adds and bytes; nothing is run, and no weights are needed");
   add_count(app, "--rows", o->rows, 1, int64_t{1} << 20, "Tokens of that step (default 1)")->needs(ops);
   CLI::Option* const position =
-      add_count(app, "--position", o->position, 0, int64_t{1} << 40, "Position of its first token, behind a cache (default 0)")
+      add_count(app, "--position", o->position, 0, int64_t{1} << 40, "Position of its first token, after a cache (default 0)")
           ->needs(ops);
-  app.add_flag("--training", o->training, "The same of a step that is kept for gradients, without a cache")
-      ->needs(ops)
-      ->excludes(position);
+  app.add_flag("--training", o->training, "The same for a training step, without a cache")->needs(ops)->excludes(position);
   app.add_flag(
          "--hub", o->hub,
          "Read a model of the Hugging Face hub, OWNER/NAME or OWNER/NAME:TYPE, without downloading it: only the headers of its "

@@ -225,8 +225,7 @@ Action define_intervene(CLI::App& app) {
       ->check(not_empty());
   add_page(app, o->page);
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
-            "MiB that values kept for patching may take; a larger run is refused before it starts (default: what the machine has "
-            "left)");
+            "Maximum MiB for values kept for patching; a larger run is refused before it starts (default: the free memory)");
   add_model_options(app, o->model);
   return [o] { run_intervene(*o); };
 }

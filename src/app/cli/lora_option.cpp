@@ -20,14 +20,13 @@ LoraWord parse_lora(std::string_view word) {
   }
   if (parsed.path.empty() || !std::isfinite(parsed.scale))
     throw UsageError("--lora is " + std::string(word) +
-                     "; expected the folder of an adapter, and behind a colon its scale if it is not 1");
+                     "; expected the folder of an adapter, and after a colon its scale if it is not 1");
   return parsed;
 }
 
 void add_lora_option(CLI::App& app, ModelOptions& options) {
-  app.add_option(
-         "--lora", options.lora,
-         "The folder of a LoRA adapter to run with the model, and behind a colon how much of it (default 1). May be repeated")
+  app.add_option("--lora", options.lora,
+                 "The folder of a LoRA adapter to run with the model, and after a colon its scale (default 1). May be repeated")
       ->type_name("FOLDER[:SCALE]")
       ->expected(1)
       ->take_all()

@@ -218,16 +218,16 @@ void run_merge(MergeArguments o) {
 Action define_merge(CLI::App& app) {
   auto o = std::make_shared<MergeArguments>();
   app.add_option("CONFIG", o->config, "The recipe, a YAML file")->type_name("")->required()->check(not_empty());
-  app.add_option("OUT", o->out, "The Hugging Face directory to make")->type_name("");
-  app.add_flag("--dry-run", o->dry_run, "List every tensor with its sources and parameters, and what is missing; write nothing");
+  app.add_option("OUT", o->out, "The Hugging Face directory to write")->type_name("");
+  app.add_flag("--dry-run", o->dry_run, "List every tensor with its sources and parameters, and missing ones; write nothing");
   app.add_flag(
       "--preview", o->preview,
-      "Merge in memory; print what the models and the merge make of --prompt, and their perplexity on --text; write nothing");
+      "Merge in memory; print how the models and the merge continue --prompt, and their perplexity on --text; write nothing");
   app.add_option("--prompt", o->preview_options.prompt,
-                 "Of --preview, and to show a merged tokenizer (default \"Once upon a time\")")
+                 "For --preview, and to show a merged tokenizer (default \"Once upon a time\")")
       ->type_name("TEXT")
       ->check(not_empty());
-  app.add_option("--text", o->preview_options.text, "Of --preview and --sweep: a text file to score the models on")
+  app.add_option("--text", o->preview_options.text, "For --preview and --sweep: a text file to score the models on")
       ->type_name("FILE")
       ->check(not_empty());
   add_sweep_options(app, o->sweep);
@@ -235,23 +235,23 @@ Action define_merge(CLI::App& app) {
                  "Write a page that shows what the merge does to every tensor; without OUT, only the page is written")
       ->type_name("PAGE.html")
       ->check(not_empty());
-  app.add_flag("--resume", o->resume, "Go on where a run that was stopped left off");
+  app.add_flag("--resume", o->resume, "Continue a stopped run");
   app.add_flag("--force", o->force, "Replace OUT, the directory of a model, and remove everything in it");
   app.add_flag("--allow-missing", o->options.allow_missing, "Merge a tensor that some models lack from the others");
-  app.add_flag("--allow-nan", o->options.allow_nan, "Do not refuse NaN and infinities");
+  app.add_flag("--allow-nan", o->options.allow_nan, "Allow NaN and infinities");
   app.add_flag("--allow-crimes,!--no-allow-crimes", o->options.allow_crimes, "Merge models of different families");
   app.add_flag("--unsafe-truncate-embeddings,!--no-unsafe-truncate-embeddings", o->options.truncate_embeddings,
-               "Cut embeddings to the smallest vocabulary");
-  app.add_option("--out-shard-size", o->shard_size, "Bytes of a file at most (5B, 500M; default 5B)")->type_name("SIZE");
-  app.add_option("--random-seed", o->seed, "Of methods that prune at random (default 0)")->type_name("N");
+               "Truncate embeddings to the smallest vocabulary");
+  app.add_option("--out-shard-size", o->shard_size, "Maximum bytes of a file (5B, 500M; default 5B)")->type_name("SIZE");
+  app.add_option("--random-seed", o->seed, "Seed of methods that prune at random (default 0)")->type_name("N");
   app.add_flag("--copy-tokenizer,!--no-copy-tokenizer", o->options.copy_tokenizer,
                "Copy the tokenizer of the base model (default)");
   app.add_flag("--write-model-card,!--no-write-model-card", o->options.write_model_card,
                "Write README.md and mergekit_config.yml (default)");
   app.add_option("-I,--intermediate-dir", o->intermediate,
-                 "Of a file with several merges: where the named ones go (default OUT.parts)")
+                 "For a file with several merges: the folder of the named ones (default OUT.parts)")
       ->type_name("FOLDER");
-  app.add_flag("--lazy,!--no-lazy", o->lazy, "Of a file with several merges: keep named ones that are there (default)");
+  app.add_flag("--lazy,!--no-lazy", o->lazy, "For a file with several merges: reuse existing named results (default)");
   add_count(app, "-j,--threads,--num-threads", o->threads, 0, 4096, "Threads (default: all cores)");
   add_json(app, o->json);
 

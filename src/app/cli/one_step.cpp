@@ -66,7 +66,7 @@ void add_one_step_options(CLI::App& app, OneStepOptions& o) {
          "file is written")
       ->type_name("TEXT")
       ->each([&o](const std::string&) { o.given = true; });
-  app.add_option("--target", o.target, "What should follow the text of --one-step, its leading space included: ' mat'")
+  app.add_option("--target", o.target, "What should follow the text of --one-step, including its leading space: ' mat'")
       ->type_name("TEXT");
   add_number(app, "--rate", o.rate, 0, 1e6, "Learning rate of --one-step (default 0.003)");
   add_count(app, "--top", o.top, 1, 1 << 20, "Tokens that --one-step shows before and after (default 10)");

@@ -128,11 +128,11 @@ void check_text_flags(const std::vector<std::string>& files, const TextOptions& 
 }
 
 void add_document_flags(CLI::App& app, TextOptions& text, DocumentFlags& flags) {
-  app.add_option("--key", text.key, "JSON lines: the key that holds the text")
+  app.add_option("--key", text.key, "JSON lines: the key of the text")
       ->type_name("KEY")
       ->capture_default_str()
       ->each([&flags](const std::string&) { flags.has_key = true; });
-  add_choice(app, "--format", flags.format, "text|jsonl", "What the files are; default: what their names say");
+  add_choice(app, "--format", flags.format, "text|jsonl", "Format of the files; default: from their names");
   app.add_option(
          "--document", flags.separator,
          "Text files: the separator between documents, such as '<|endoftext|>' or '\\n\\n\\n'; without it a file is one document")

@@ -251,7 +251,7 @@ void run_explain(const PictureArguments& o) {
 
 Action define_picture(CLI::App& app) {
   auto o = std::make_shared<PictureArguments>();
-  app.add_option("NAME", o->name, "Which picture; --list names them")->type_name("");
+  app.add_option("NAME", o->name, "Name of the picture; --list shows all")->type_name("");
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture");
   app.add_flag("--svg", o->svg, "Draw it: an SVG file, on standard output or to --out");
@@ -275,13 +275,13 @@ Action define_explain(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
-  app.add_flag("--open", o->open, "Show the page in the browser that BROWSER names, or in the usual one");
+  app.add_flag("--open", o->open, "Show the page in the browser given by BROWSER, or in the default one");
   app.add_flag("--no-gradients", o->no_gradients,
-               "Leave out the steps that run the model backward; they take most of the time for large models and long prompts");
+               "Omit the steps that run the model backward; they take most of the time for large models and long prompts");
   app.add_flag(
       "--live", o->live,
-      "Put the engine and the weights, in q8_0 unless MODEL is a GGUF file, into the page: what the reader changes in it "
-      "is computed there");
+      "Put the engine and the weights, in q8_0 unless MODEL is a GGUF file, into the page, so that it recomputes what you "
+      "change");
   add_model_options(app, o->model);
   return [o] { run_explain(*o); };
 }

@@ -54,7 +54,7 @@ void run_pull(const PullArguments& o) {
   PullResult result;
   double seconds = 0;
   {
-    const LastWords words(fmt::format("stopped; `vitrine pull {}` goes on from here", o.name), settings.cache);
+    const LastWords words(fmt::format("stopped; `vitrine pull {}` continues from here", o.name), settings.cache);
     Progress progress("pulling");
     result = pull(request, settings, [&](const PullProgress& now) {
       const double rate = static_cast<double>(now.arrived) / std::max(progress.seconds(), 1e-3);
@@ -86,7 +86,7 @@ Action define_pull(CLI::App& app) {
   app.add_option("--revision", o->revision, "A branch, a tag or a commit (default main)")
       ->type_name("REVISION")
       ->check(not_empty());
-  add_count(app, "--connections", o->connections, 1, 32, "Fetch so many pieces of a large file at a time (default 8)");
+  add_count(app, "--connections", o->connections, 1, 32, "Parallel requests for a large file (default 8)");
   app.add_flag("--dry-run", o->dry_run, "Show what would be fetched");
   add_json(app, o->json);
   return [o] { run_pull(*o); };

@@ -24,7 +24,10 @@ void SaeFlags::check(int64_t beams) const {
 std::unique_ptr<Listener> SaeFlags::open(const Engine& engine) const {
   if (directory.empty()) return nullptr;
   if (is_cross_layer(directory)) {
-    if (!hook.empty()) throw UsageError("--sae-hook: a cross-layer transcoder reads at every layer; its config.yaml says where.");
+    if (!hook.empty())
+      throw UsageError(
+          "--sae-hook: a cross-layer transcoder reads at every layer; its config.yaml defines "
+          "the hooks.");
     std::vector<LayerFeatureEdit> wanted;
     for (const std::string& edit : edits) wanted.push_back(parse_layer_feature_edit(edit));
     const auto transcoder = std::make_shared<const CrossLayerTranscoder>(read_cross_layer(directory));
@@ -40,16 +43,15 @@ std::unique_ptr<Listener> SaeFlags::open(const Engine& engine) const {
 }
 
 void add_sae_flags(CLI::App& app, SaeFlags& flags) {
-  app.add_option("--sae", flags.directory,
-                 "A sparse autoencoder or transcoder whose features --steer changes while text is written")
+  app.add_option("--sae", flags.directory, "A sparse autoencoder or transcoder whose features --steer changes during generation")
       ->type_name("DIR")
       ->check(not_empty());
-  app.add_option("--sae-hook", flags.hook, "Where it reads, instead of what its files say")
+  app.add_option("--sae-hook", flags.hook, "The hook it reads, instead of the one in its files")
       ->type_name("HOOK")
       ->check(not_empty());
   app.add_option("--steer", flags.edits,
                  "At every position: FEATURE=VALUE sets (12=0 ablates), FEATURE+=VALUE adds, FEATURE*=VALUE multiplies; "
-                 "LAYER:FEATURE=VALUE of a cross-layer transcoder. What the autoencoder does not explain stays. May be repeated")
+                 "LAYER:FEATURE=VALUE of a cross-layer transcoder. The reconstruction error is unchanged. May be repeated")
       ->type_name("EDIT")
       ->expected(1)
       ->take_all()

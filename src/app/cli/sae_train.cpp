@@ -130,42 +130,45 @@ Action define_sae_train(CLI::App& app) {
       ->type_name("")
       ->required()
       ->check(not_empty());
-  app.add_option("--hook", t.hook, "Whose values are learned, if several hooks were collected")
-      ->type_name("HOOK")
-      ->check(not_empty());
-  app.add_option("--out,-o", t.out, "The folder to make; it must be empty if it is there")
+  app.add_option("--hook", t.hook, "The hook to train on, if several were collected")->type_name("HOOK")->check(not_empty());
+  app.add_option("--out,-o", t.out, "The folder to create; if it exists, it must be empty")
       ->type_name("OUT")
       ->required()
       ->check(not_empty());
   add_choice(app, "--architecture", o->architecture, "topk|jumprelu|standard|gated",
-             "What decides which features are active (default topk)");
-  add_count(app, "--features", l.features, 1, 1 << 24, "Features (d_sae), for instance 8 times the width of the stream")
+             "The architecture: how active features are chosen (default topk)");
+  add_count(app, "--features", l.features, 1, 1 << 24,
+            "Number of features (d_sae), for instance 8 times the width of the "
+            "residual stream")
       ->required();
   add_count(app, "--k", l.k, 1, 1 << 24, "topk: active features of a token (default 32)");
-  add_count(app, "--steps", l.steps, 1, int64_t{1} << 40, "Steps in all (default 1000)");
+  add_count(app, "--steps", l.steps, 1, int64_t{1} << 40, "Total steps (default 1000)");
   add_count(app, "--batch", t.batch, 1, 1 << 24, "Tokens of a step (default 4096)");
-  add_number(app, "--lr", l.lr, 0, 10, "Rate of Adam (default 0.0003)", true);
-  add_count(app, "--lr-warm-up", l.lr_warm_up, 0, int64_t{1} << 40, "Steps in which the rate grows from 0 (default 0)");
+  add_number(app, "--lr", l.lr, 0, 10, "Learning rate of Adam (default 0.0003)", true);
+  add_count(app, "--lr-warm-up", l.lr_warm_up, 0, int64_t{1} << 40, "Steps in which the learning rate grows from 0 (default 0)");
   add_count(app, "--lr-decay", l.lr_decay, 0, int64_t{1} << 40, "Steps at the end in which it falls to 0 (default 0)");
   add_number(app, "--sparsity-coefficient", l.sparsity_coefficient, 0, 1e9,
-             "jumprelu, standard, gated: how much the sparsity loss counts (default 1)");
+             "jumprelu, standard, gated: coefficient of the sparsity loss (default 1)");
   add_count(app, "--sparsity-warm-up", l.sparsity_warm_up, 0, int64_t{1} << 40, "Steps in which it grows from 0 (default 0)");
   add_choice(app, "--sparsity", o->sparsity, "step|tanh",
              "jumprelu: the number of active features, or the sum of tanh (default step)");
-  add_number(app, "--threshold", l.threshold, 0, 1e6, "jumprelu: at the beginning (default 0.01)");
-  add_number(app, "--bandwidth", l.bandwidth, 0, 1e6, "jumprelu: of the straight-through estimator (default 0.05)", true);
-  add_number(app, "--tanh-scale", l.tanh_scale, 0, 1e6, "jumprelu: inside tanh (default 4)", true);
+  add_number(app, "--threshold", l.threshold, 0, 1e6, "jumprelu: initial threshold (default 0.01)");
+  add_number(app, "--bandwidth", l.bandwidth, 0, 1e6, "jumprelu: bandwidth of the straight-through estimator (default 0.05)",
+             true);
+  add_number(app, "--tanh-scale", l.tanh_scale, 0, 1e6, "jumprelu: scale inside tanh (default 4)", true);
   app.add_flag("--ste-to-input", l.ste_to_input, "jumprelu: the estimator also moves the encoder, as Anthropic's does");
-  add_number(app, "--aux-coefficient", l.aux_coefficient, 0, 1e9, "topk: of the loss by which silent features learn (default 1)");
+  add_number(app, "--aux-coefficient", l.aux_coefficient, 0, 1e9,
+             "topk: coefficient of the auxiliary loss of dead features "
+             "(default 1)");
   add_count(app, "--dead-window", l.dead_window, 1, int64_t{1} << 40,
-            "Steps without being active that make a feature dead (default 1000)");
+            "Steps without activity after which a feature is dead (default 1000)");
   add_choice(app, "--normalize,--normalise", o->normalize, "average|none",
              "Scale activations so that their mean norm is sqrt(width), and fold that into the weights (default average)");
-  add_count(app, "--skip-positions", t.skip_positions, 0, 1 << 30, "First tokens of each context that are left out (default 0)");
-  add_count(app, "--seed", o->seed, 0, INT64_MAX, "Of the first weights and the order of tokens (default 0)");
-  add_count(app, "--save-every", t.save_every, 0, int64_t{1} << 40, "Save after so many steps; default: at the end alone");
-  add_count(app, "--metrics-every", o->every, 1, int64_t{1} << 40, "A line of OUT/metrics.csv every so many steps (default 10)");
-  app.add_flag("--resume", t.resume, "Go on from what OUT holds");
+  add_count(app, "--skip-positions", t.skip_positions, 0, 1 << 30, "Number of first tokens of each context to skip (default 0)");
+  add_count(app, "--seed", o->seed, 0, INT64_MAX, "Seed of the initial weights and the order of tokens (default 0)");
+  add_count(app, "--save-every", t.save_every, 0, int64_t{1} << 40, "Steps between saves; default: only at the end");
+  add_count(app, "--metrics-every", o->every, 1, int64_t{1} << 40, "Steps between lines of OUT/metrics.csv (default 10)");
+  app.add_flag("--resume", t.resume, "Continue the run in OUT");
   add_count(app, "--threads", o->threads, 1, 1024,
             "Threads; default: the cores this process may use. The result does not depend on it");
   add_json(app, o->json);

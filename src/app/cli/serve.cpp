@@ -81,7 +81,7 @@ void run_serve(const ServeArguments& o) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(o.flags.drain_seconds);
   while (!server.quiet() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kLook);
   const int64_t left = server.stats().running;
-  if (left > 0) log("{} answers were not complete after {} seconds and are cut off", left, o.flags.drain_seconds);
+  if (left > 0) log("{} answers were not complete after {} seconds and are interrupted", left, o.flags.drain_seconds);
 }
 
 }  // namespace

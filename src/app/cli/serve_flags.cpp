@@ -37,14 +37,14 @@ http::ServerOptions ServeFlags::options() const {
 }
 
 void add_serve_flags(CLI::App& app, ServeFlags& f) {
-  app.add_option("--host", f.server.host, "Address to listen on (default 127.0.0.1, which only this machine reaches)")
+  app.add_option("--host", f.server.host, "Address to listen on (default 127.0.0.1: only this machine has access)")
       ->type_name("ADDRESS")
       ->check(not_empty());
-  add_count(app, "--port", f.port, 0, 65535, "Port to listen on (default 8080); 0: any that is free");
-  app.add_option("--unix-socket", f.server.unix_socket, "Also listen on a Unix socket, for its owner alone")
+  add_count(app, "--port", f.port, 0, 65535, "Port to listen on (default 8080); 0: any free port");
+  app.add_option("--unix-socket", f.server.unix_socket, "Also listen on a Unix socket, for its owner only")
       ->type_name("PATH")
       ->check(not_empty());
-  app.add_flag("--no-tcp", f.no_tcp, "Listen on the Unix socket alone");
+  app.add_flag("--no-tcp", f.no_tcp, "Listen only on the Unix socket");
   app.add_option("--tls-cert", f.server.tls_cert, "Certificate with its chain, in PEM: HTTPS")
       ->type_name("FILE")
       ->check(not_empty());
@@ -52,31 +52,34 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
   app.add_option("--api-key", f.keys, "A key that clients must send; may be repeated. Other users of this machine can see it")
       ->type_name("KEY")
       ->check(not_empty());
-  app.add_option("--api-key-file", f.key_file, "Keys, one a line, after a name and a space if it is to have one in the log")
+  app.add_option("--api-key-file", f.key_file, "Keys, one per line, optionally after a name for the log and a space")
       ->type_name("FILE")
       ->check(not_empty());
-  app.add_flag("--no-auth", f.server.no_auth, "Let other machines ask without a key");
+  app.add_flag("--no-auth", f.server.no_auth, "Allow requests from other machines without a key");
   app.add_option("--allow-host", f.server.allowed_hosts,
                  "A name that clients may call this server, besides localhost; may be repeated")
       ->type_name("NAME")
       ->check(not_empty());
-  app.add_option("--cors-origin", f.server.origins, "A site whose pages may ask, as https://example.org, or *; may be repeated")
+  app.add_option("--cors-origin", f.server.origins,
+                 "A site whose pages may send requests, such as https://example.org, or "
+                 "*; may be repeated")
       ->type_name("ORIGIN")
       ->check(not_empty());
   add_count(app, "--max-connections", f.connections, 1, 1'000'000, "Connections at once (default 4096)");
-  add_count(app, "--max-body", f.body_mb, 1, 1 << 20, "MiB of a request's body (default 16)");
-  add_count(app, "--max-bodies", f.bodies_mb, 1, 1 << 20, "MiB of the bodies of all requests under way (default 1024)");
-  add_count(app, "--max-headers", f.header_kb, 1, 1 << 10, "KiB of a request's headers (default 32)");
+  add_count(app, "--max-body", f.body_mb, 1, 1 << 20, "Maximum MiB of a request's body (default 16)");
+  add_count(app, "--max-bodies", f.bodies_mb, 1, 1 << 20, "Maximum MiB of the bodies of all active requests (default 1024)");
+  add_count(app, "--max-headers", f.header_kb, 1, 1 << 10, "Maximum KiB of a request's headers (default 32)");
   add_number(app, "--header-timeout", f.header_seconds, 0, 86400, "Seconds for the headers of a request (default 10)", true);
   add_number(app, "--body-timeout", f.body_seconds, 0, 86400, "Seconds for its body (default 60)", true);
   add_number(app, "--idle-timeout", f.idle_seconds, 0, 86400, "Seconds that a connection may wait for a request (default 120)",
              true);
   add_number(app, "--write-timeout", f.write_seconds, 0, 86400,
-             "Seconds that a client may take nothing of its answer (default 30)", true);
-  add_number(app, "--drain-seconds", f.drain_seconds, 0, 86400, "Seconds that running answers have after SIGTERM (default 30)");
+             "Seconds in which a client may read nothing of its answer (default 30)", true);
+  add_number(app, "--drain-seconds", f.drain_seconds, 0, 86400,
+             "Seconds for running answers to finish after SIGTERM (default 30)");
   add_count(app, "--io-threads", f.io_threads, 1, 64, "Threads for sockets (default 1)");
-  add_count(app, "--request-threads", f.request_threads, 1, 256, "Threads that read requests and form answers (default 8)");
-  app.add_option("--log", f.server.log, "Write a line of JSON for each request, without prompts; - is stderr")
+  add_count(app, "--request-threads", f.request_threads, 1, 256, "Threads that process requests (default 8)");
+  app.add_option("--log", f.server.log, "Write one line of JSON for each request, without prompts; - is stderr")
       ->type_name("FILE")
       ->check(not_empty());
 }

@@ -55,43 +55,42 @@ serve::ServiceOptions ServiceFlags::service() const {
 }
 
 void add_service_flags(CLI::App& app, ServiceFlags& flags) {
-  app.add_option("--name", flags.name, "What answers call the model; default: the last part of --model")
+  app.add_option("--name", flags.name, "The model's name in answers; default: the last part of --model")
       ->type_name("NAME")
       ->check(not_empty());
-  app.add_option("--alias", flags.aliases, "Another name that requests may use, or several with commas. May be repeated")
+  app.add_option("--alias", flags.aliases, "Another name that requests may use, or several separated by commas. May be repeated")
       ->type_name("NAME")
       ->delimiter(',')
       ->expected(1)
       ->take_all();
-  app.add_flag("--any-model", flags.any_model, "Requests may name any model, and are answered under that name");
-  app.add_flag("--strict-fields", flags.strict_fields, "Refuse unknown fields instead of naming them in the answer");
-  app.add_option("--template", flags.template_path, "A Jinja template in the place of the model's own")
+  app.add_flag("--any-model", flags.any_model, "Accept any model name in requests, and use it in the answer");
+  app.add_flag("--strict-fields", flags.strict_fields, "Refuse unknown fields instead of listing them in the answer");
+  app.add_option("--template", flags.template_path, "A Jinja template instead of the model's own")
       ->type_name("FILE")
       ->check(not_empty());
-  add_count(app, "--parallel", flags.parallel, 1, 65536, "Streams that run at once (default 64)");
-  add_count(app, "--queue", flags.queue, 1, 1 << 20, "Streams that may wait; more are told to come back, 429 (default 512)");
+  add_count(app, "--parallel", flags.parallel, 1, 65536, "Sequences generated at once (default 64)");
+  add_count(app, "--queue", flags.queue, 1, 1 << 20, "Sequences that may wait; further ones get 429 (default 512)");
   add_count(app, "--queue-per-key", flags.queue_per_key, 0, 1 << 20,
-            "Streams of one key or address that may wait; 0: no limit of their own (default: half of --queue with several keys, "
-            "else 0)");
+            "Waiting sequences of one key or address; 0: no separate limit (default: half of --queue with several keys, "
+            "otherwise 0)");
   add_count(app, "--prefill-rows", flags.prefill_rows, 0, 65536,
-            "Prompt tokens in a step beside running streams; 0 (default): as many as keep their pauses short");
+            "Prompt tokens in a step beside running sequences; 0 (default): as many as keep their delays short");
   add_count(app, "--cache-mb", flags.cache_mb, 0, int64_t{1} << 30,
-            "Keys and values in MiB, of running streams and of kept prefixes; 0 (default): half of free memory");
+            "KV cache in MiB, for running sequences and cached prefixes; 0 (default): half of free memory");
   add_count(app, "--prefix-mb", flags.prefix_mb, 0, int64_t{1} << 30,
-            "Prefixes of ended streams are given up while more MiB of keys and values are in use; 0 (default): --cache-mb");
-  add_count(app, "--context", flags.context, 0, int64_t{1} << 31, "Positions of a stream at most; 0 (default): the model's");
+            "Evict cached prefixes while the KV cache uses more MiB than this; 0 (default): --cache-mb");
+  add_count(app, "--context", flags.context, 0, int64_t{1} << 31, "Context length of a sequence; 0 (default): the model's");
   add_count(app, "--lookup", flags.lookup, 0, kMostDrafts,
-            "Draft up to N tokens a step by prompt lookup in requests that do not say how many (default 0: none)");
-  app.add_option(
-         "--lora", flags.lora,
-         "The folder of a LoRA adapter for requests that choose none, and behind a colon how much of it (default 1). May be "
-         "repeated")
+            "Draft up to N tokens per step by prompt lookup in requests without the field (default 0: none)");
+  app.add_option("--lora", flags.lora,
+                 "The folder of a LoRA adapter for requests that choose none, and after a colon its scale (default 1). May be "
+                 "repeated")
       ->type_name("FOLDER[:SCALE]")
       ->expected(1)
       ->take_all()
       ->check(not_empty());
   app.add_flag("--lora-init-without-apply", flags.lora_without_apply,
-               "Load the adapters of --lora with scale 0: requests choose them");
+               "Load the adapters of --lora with scale 0: requests must choose them");
   app.add_option("--lora-modules", flags.lora_modules,
                  "A LoRA adapter that requests choose by this name, as model or in lora. May be repeated")
       ->type_name("NAME=FOLDER")
@@ -103,9 +102,9 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
       ->take_all()
       ->check(not_empty());
   add_count(app, "--max-loras", flags.most_loras, 0, 1 << 16, "Adapters that may be loaded at once (default 16)");
-  add_count(app, "--lora-mb", flags.lora_mb, 0, int64_t{1} << 30, "Their numbers in MiB, as f32 (default 1024)");
-  app.add_flag("--no-slots", flags.no_slots, "GET /slots answers 501");
-  app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics answers 501");
+  add_count(app, "--lora-mb", flags.lora_mb, 0, int64_t{1} << 30, "MiB of their weights, as f32 (default 1024)");
+  app.add_flag("--no-slots", flags.no_slots, "GET /slots returns 501");
+  app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics returns 501");
 }
 
 }  // namespace vitrine::cli

@@ -27,7 +27,7 @@ void add_run_options(CLI::App& app, ModelOptions& options) {
              "Precision: auto multiplies 16-bit and block weights in their own precision, f32 widens them and computes in f32 "
              "(default auto)");
   app.add_flag("--exact", options.exact,
-               "Always use the same kernels, so that batch, chunks and cache state do not change a bit");
+               "Always use the same kernels: results are bit-identical for any batch, chunks and cache state");
   add_json(app, options.json);
 }
 
@@ -42,8 +42,8 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 
 void add_cache_types(CLI::App& app, ModelOptions& options) {
   add_choice(app, "--cache-type-k", options.cache_keys, "f32|f16|q8_0|q4_0",
-             "The type of the cache's keys: narrower ones take less memory and are read faster, and round (default f32)");
-  add_choice(app, "--cache-type-v", options.cache_values, "f32|f16|q8_0|q4_0", "The type of the cache's values (default f32)");
+             "The type of cached keys: smaller types take less memory and are faster, but are rounded (default f32)");
+  add_choice(app, "--cache-type-v", options.cache_values, "f32|f16|q8_0|q4_0", "The type of cached values (default f32)");
 }
 
 CacheTypes cache_types(const ModelOptions& options) {
@@ -75,7 +75,7 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
   options.batches = batches;
   if (batches)
     app.add_option("--jsonl", options.jsonl,
-                   "Many prompts: a file (- for standard input) with one {\"text\": …} a line; one object a line comes out")
+                   "Many prompts: a file (- for standard input) with one {\"text\": …} per line; prints one object per line")
         ->type_name("FILE")
         ->each([&options](const std::string&) { options.has_jsonl = true; });
   app.add_flag("--no-special", options.no_special, "Do not add BOS or EOS to the text");

@@ -111,13 +111,13 @@ Action define_tokenize(CLI::App& app) {
   app.add_option("--file", o->file, "A file (- for standard input) as one text; any bytes")
       ->type_name("FILE")
       ->check(not_empty());
-  app.add_option("--jsonl", o->jsonl, "A file with one {\"text\": …} a line; one object a line comes out")
+  app.add_option("--jsonl", o->jsonl, "A file with one {\"text\": …} per line; prints one object per line")
       ->type_name("FILE")
       ->check(not_empty());
   add_model_name(app, o->model);
   app.add_flag("--no-special", o->no_special, "Do not add BOS or EOS");
   add_choice(app, "--special", o->special, "text|parse",
-             "Read control tokens spelled in the text as text, or as tokens; default: as the tokenizer's reference library does");
+             "Treat control tokens spelled in the text as text or as tokens; default: as in the tokenizer's reference library");
   app.add_option("--compare", o->compare, "Another model or tokenizer; prints where the ids first differ")
       ->type_name("MODEL")
       ->check(not_empty());
@@ -130,7 +130,7 @@ Action define_detokenize(CLI::App& app) {
   app.add_option("IDS", o->ids, "Token ids, such as 2,651")->type_name("")->required();
   add_model_name(app, o->model);
   app.add_flag("--no-special", o->no_special,
-               "Leave control tokens out of the text; of a tokenizer.json, those that it calls special");
+               "Omit control tokens from the text; with a tokenizer.json, those marked as special");
   add_json(app, o->json);
   return [o] { detokenize(*o); };
 }

@@ -251,13 +251,14 @@ void train(TokenizerTrainArguments o) {
 
 Action define_tokenizer_train(CLI::App& app) {
   auto o = std::make_shared<TokenizerTrainArguments>();
-  app.add_option("FILES", o->files, "Text files; .gz and .zst are unpacked, .jsonl gives the texts of its lines")
-      ->type_name("")
+  app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("")->required();
+  add_count(app, "--vocab-size", o->vocab_size, 1, 10'000'000,
+            "Size of the vocabulary, including special tokens, bytes and "
+            "characters")
       ->required();
-  add_count(app, "--vocab-size", o->vocab_size, 1, 10'000'000, "Pieces of the vocabulary, all included")->required();
   add_choice(app, "--kind", o->kind, "byte-bpe|sentencepiece-bpe",
              "Bytes as in GPT-2, or characters with bytes for the rare ones as in Gemma (default byte-bpe)");
-  app.add_option("--out", o->out, "The folder to write tokenizer.json and its companions to; it is made")
+  app.add_option("--out", o->out, "The folder to write tokenizer.json and related files to; it is created")
       ->type_name("DIR")
       ->required()
       ->check(not_empty());
@@ -266,14 +267,14 @@ Action define_tokenizer_train(CLI::App& app) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--user-defined", o->train.user_defined,
-                 "A piece that is always one token where it is spelled (sentencepiece-bpe, without --dummy-prefix); may be given "
+                 "A piece that is always one token where it occurs (sentencepiece-bpe, without --dummy-prefix); may be given "
                  "several times")
       ->type_name("PIECE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_count(app, "--min-frequency", o->train.min_frequency, 0, int64_t{1} << 40,
             "Pairs that occur less often are not merged (default 0)");
-  app.add_option("--key", o->text.key, "JSON lines: the key that holds the text")
+  app.add_option("--key", o->text.key, "JSON lines: the key of the text")
       ->type_name("KEY")
       ->capture_default_str()
       ->each([o](const std::string&) { o->has_key = true; });
@@ -284,14 +285,14 @@ Action define_tokenizer_train(CLI::App& app) {
              "Share of the text that single-character pieces must cover (sentencepiece-bpe, default 0.9995)", true);
   add_choice(app, "--byte-fallback", o->byte_fallback, "on|off",
              "256 byte pieces for rare characters (sentencepiece-bpe, default on)");
-  app.add_flag("--split-digits", o->train.split_digits, "Each digit a piece of its own (sentencepiece-bpe)");
-  app.add_flag("--dummy-prefix", o->train.dummy_prefix, "A space in front of every text (sentencepiece-bpe)");
+  app.add_flag("--split-digits", o->train.split_digits, "Each digit is a separate piece (sentencepiece-bpe)");
+  app.add_flag("--dummy-prefix", o->train.dummy_prefix, "Add a space before every text (sentencepiece-bpe)");
   app.add_flag("--whitespace-pieces", o->train.whitespace_pieces, "Runs of spaces may be pieces (sentencepiece-bpe)");
   app.add_flag("--show-merges", o->show_merges, "Print each merge with its count");
   add_count(app, "--threads", o->threads, 1, 1024, "Threads (default: the cores this process may use)");
   add_count(app, "--limit-memory", o->memory_mib, 16, int64_t{1} << 30,
             "MiB for words and merging; beyond that the rarest words are dropped (default 1024)");
-  app.add_flag("--overwrite", o->overwrite, "Replace a tokenizer that is in DIR");
+  app.add_flag("--overwrite", o->overwrite, "Replace an existing tokenizer in DIR");
   add_json(app, o->json);
   return [o] { train(*o); };
 }

@@ -64,10 +64,9 @@ void run_trace(TraceArguments o) {
 Action define_trace(CLI::App& app) {
   auto o = std::make_shared<TraceArguments>();
   add_prompt_options(app, o->prompt, false);
-  app.add_option(
-         "--hooks", o->trace.hooks,
-         "A hook name, in which * stands for any characters, or an alias such as pattern.3; with [heads=0:2,positions=-1] "
-         "only a part. May be repeated")
+  app.add_option("--hooks", o->trace.hooks,
+                 "A hook name, in which * matches any characters, or an alias such as pattern.3; slices such as "
+                 "[heads=0:2,positions=-1] select a part. May be repeated")
       ->type_name("HOOK")
       ->expected(1)
       ->take_all();
@@ -79,10 +78,9 @@ Action define_trace(CLI::App& app) {
       ->expected(1)
       ->take_all();
   app.add_option("--labels", o->labels,
-                 "With gradients: what is to be predicted, in the shape of the tokens; label t + 1 is scored against position t "
-                 "(by a model in "
-                 "both directions, label t), "
-                 "-100 is not scored; default: the tokens")
+                 "With gradients: the labels, in the shape of the tokens; label t + 1 is scored at position t (by a model in "
+                 "both directions, label t), -100 is not "
+                 "scored; default: the tokens")
       ->type_name("IDS")
       ->check(not_empty());
   app.add_option("--out,-o", o->out, "The safetensors file to write (replaced if it exists)")

@@ -167,8 +167,7 @@ void run_config(const TrainArguments& o, Comm& comm) {
 Action define_train(CLI::App& app) {
   auto o = std::make_shared<TrainArguments>();
   app.add_option("CONFIG", o->config, "The configuration, in YAML (docs/training.md)")->type_name("FILE");
-  app.add_flag("--resume", o->resume,
-               "Resume from the newest checkpoint; the result is the same, bit for bit, as without a break");
+  app.add_flag("--resume", o->resume, "Resume from the newest checkpoint; the result is bit-identical to an uninterrupted run");
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
   add_one_step_options(app, o->one_step);
   CLI::Option *one_step = app.get_option("--one-step"), *example = app.get_option("--example");
@@ -187,8 +186,7 @@ Action define_distill(CLI::App& app) {
   app.add_option("CONFIG", o->config, "The configuration with a teacher, in YAML (docs/distillation.md)")
       ->type_name("FILE")
       ->required();
-  app.add_flag("--resume", o->resume,
-               "Resume from the newest checkpoint; the result is the same, bit for bit, as without a break");
+  app.add_flag("--resume", o->resume, "Resume from the newest checkpoint; the result is bit-identical to an uninterrupted run");
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }

@@ -57,11 +57,11 @@ void run_units(const UnitsArguments& o) {
 Action define_units(CLI::App& app) {
   auto o = std::make_shared<UnitsArguments>();
   add_prompt_options(app, o->prompt, false);
-  add_count(app, "--layer", o->units.layer, 0, 1 << 20, "Of this layer's MLP (default: the one before the last)");
+  add_count(app, "--layer", o->units.layer, 0, 1 << 20, "Layer of the MLP (default: the last but one)");
   add_count(app, "--position", o->units.position, -(int64_t{1} << 31), int64_t{1} << 31,
             "After this token of the prompt; negative: from the end (default -1, the last)");
-  add_count(app, "--units", o->units.units, 1, 1 << 20, "So many units, those of the largest activation (default 8)");
-  add_count(app, "--top", o->units.tokens, 1, 1 << 20, "So many tokens at either end of what a unit writes (default 5)");
+  add_count(app, "--units", o->units.units, 1, 1 << 20, "Number of hidden units, those with the largest activation (default 8)");
+  add_count(app, "--top", o->units.tokens, 1, 1 << 20, "Tokens to show that a unit raises most and lowers most (default 5)");
   add_model_options(app, o->model);
   return [o] { run_units(*o); };
 }

@@ -143,7 +143,7 @@ void run_warp_command(const WarpArguments& o) {
 Action define_warp(CLI::App& app) {
   auto o = std::make_shared<WarpArguments>();
   app.add_option("CONFIG", o->config, "The recipe, in YAML (docs/warp.md)")->type_name("FILE")->required();
-  app.add_flag("--resume", o->resume, "Go on where a run was stopped or killed; the result is the same, bit for bit");
+  app.add_flag("--resume", o->resume, "Continue a run that was stopped or killed; the result is bit-identical");
   add_json(app, o->json);
   return [o] { run_warp_command(*o); };
 }

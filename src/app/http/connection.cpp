@@ -277,7 +277,7 @@ Connection::awaitable<void> Connection::refuse_plain() {
   Turn turn(*shared_);
   turn.id = request_id(nullptr);
   turn.owner = peer_;
-  refuse(turn, {400, "https_expected", "this port speaks HTTPS, and the request is plain HTTP; ask https://"});
+  refuse(turn, {400, "https_expected", "this port uses HTTPS, and the request is plain HTTP; use https://"});
   co_await send_own(turn);
 }
 

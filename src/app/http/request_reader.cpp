@@ -77,7 +77,7 @@ void RequestReader::check_head(std::string_view raw) {
     const bool ends_line = c == '\n' && i > 0 && raw[i - 1] == '\r',
                before_end = c == '\r' && i + 1 < raw.size() && raw[i + 1] == '\n';
     if (ends_line && i + 1 < raw.size() && (raw[i + 1] == ' ' || raw[i + 1] == '\t')) {
-      fail(400, "bad_request", "a header goes on in the next line, which is no longer allowed");
+      fail(400, "bad_request", "a header continues in the next line, which is no longer allowed");
       return;
     }
     if ((c < 0x20 && c != '\t' && !ends_line && !before_end) || c == 0x7f) {
@@ -114,7 +114,7 @@ void RequestReader::check_head(std::string_view raw) {
     request_.headers.emplace_back(name, value);
   }
   if (lengths > 1 || codings > 1 || (lengths > 0 && codings > 0))
-    fail(400, "bad_request", "the request says its length more than once (Content-Length, Transfer-Encoding)");
+    fail(400, "bad_request", "the request gives its length more than once (Content-Length, Transfer-Encoding)");
   if (codings > 0 && message.version() == 10) fail(400, "bad_request", "HTTP/1.0 has no Transfer-Encoding");
   if (hosts > 1) fail(400, "bad_request", "the request has more than one Host");
   if (hosts == 0 && message.version() == 11) fail(400, "bad_request", "the request has no Host, which HTTP/1.1 wants");

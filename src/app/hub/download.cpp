@@ -203,7 +203,7 @@ class Download {
                                                                               : said(response);
     throw RunError(repository_.id + ": " + file_.name + " cannot be fetched from " + origin_of(location_.url) + " at byte " +
                    std::to_string(piece.begin + piece.received) + " of " + std::to_string(file_.size) + " (" + reason +
-                   "). What has arrived is kept; the same command goes on from there");
+                   "). Downloaded data is kept; the same command continues from there");
   }
 
   HubClient& client_;

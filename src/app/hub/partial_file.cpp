@@ -38,7 +38,7 @@ PartialFile::~PartialFile() {
 
 void PartialFile::fail(const std::string& what) const {
   const std::string reason = std::strerror(errno);
-  throw RunError(path_ + ": " + what + ": " + reason + ". What has arrived is kept; the same command goes on from there");
+  throw RunError(path_ + ": " + what + ": " + reason + ". Downloaded data is kept; the same command continues from there");
 }
 
 void PartialFile::append(std::span<const std::byte> bytes) {

@@ -61,9 +61,9 @@ const std::vector<Field>& lens_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
               lora_fields(),
-              {{"positions", type::integers, "After which tokens; negative ones count from the end. Default: all."},
-               top_field("So many most likely tokens of each reading. Default: 5."),
-               Field::refused("edits", "the lens reads the model as it is; /v1/inspect takes edits")}});
+              {{"positions", type::integers, "The positions to read; negative ones count from the end. Default: all."},
+               top_field("Number of most likely tokens at each point. Default: 5."),
+               Field::refused("edits", "the lens shows the unedited model; /v1/inspect takes edits")}});
   return table;
 }
 
@@ -101,12 +101,13 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 }
 
 const std::vector<Field>& heads_fields() {
-  static const std::vector<Field> table = joined(
-      {inside_prompt_fields(),
-       lora_fields(),
-       {{"token", type::integer | type::text, "Whose logit: an id, or a text that is one token. Default: the most likely."},
-        {"against", type::integer | type::text, "Less that of this one."},
-        {"position", type::integer, "After which token. Default: -1, the last."}}});
+  static const std::vector<Field> table = joined({inside_prompt_fields(),
+                                                  lora_fields(),
+                                                  {{"token", type::integer | type::text,
+                                                    "The token whose logit is explained: an id, or a text that is one token. "
+                                                    "Default: the most likely."},
+                                                   {"against", type::integer | type::text, "Subtract the value of this token."},
+                                                   {"position", type::integer, "The position. Default: -1, the last."}}});
   return table;
 }
 
@@ -168,9 +169,9 @@ const std::vector<Field>& attribute_fields() {
       joined({inside_prompt_fields(),
               lora_fields(),
               {{"token", type::integer | type::text,
-                "Whose log-probability: an id, or a text that is one token. Default: the most likely."},
-               {"against", type::integer | type::text, "Less that of this one."},
-               {"steps", type::integer, "Points of integrated gradients; 0: without them. Default: 64.", Use::honored, 0, 256},
+                "The token whose log-probability is explained: an id, or a text that is one token. Default: the most likely."},
+               {"against", type::integer | type::text, "Subtract the value of this token."},
+               {"steps", type::integer, "Points of integrated gradients; 0: skip them. Default: 64.", Use::honored, 0, 256},
                {"baseline", type::text, "mean (the default) or zero: where integrated gradients start."}}});
   return table;
 }

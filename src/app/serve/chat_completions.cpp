@@ -160,7 +160,7 @@ const std::vector<Field>& chat_completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     const Field most{
-        "max_completion_tokens", integer, "New tokens at most; -1 or nothing: until the context is full.", Use::honored, -1, 1e9};
+        "max_completion_tokens", integer, "Maximum new tokens; -1 or absent: until the context is full.", Use::honored, -1, 1e9};
     Field old = most, native = most;
     old.name = "max_tokens", native.name = "n_predict";
     old.same_as = native.same_as = most.name;
@@ -174,21 +174,23 @@ const std::vector<Field>& chat_completion_fields() {
           {"n", integer, "Answers; default 1.", Use::honored, 1, 128},
           {"logprobs", boolean,
            "Log-probabilities of the answer's tokens, as log-softmax of the unmodified logits. Default: false."},
-          {"top_logprobs", integer, "So many most likely tokens beside each; needs logprobs. Default: 0.", Use::honored, 0, 100},
-          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-          {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
+          {"top_logprobs", integer, "Number of most likely tokens for each token; needs logprobs. Default: 0.", Use::honored, 0,
+           100},
+          {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
+          {"stream_options", object, "{\"include_usage\": true}: a last chunk contains the usage."},
           format_field(),
-          {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
+          {"parallel_tool_calls", boolean, "false: only the first of several calls is used. Default: true."},
           {"return_token_ids", boolean, "Ids of prompt and text. Default: false."},
-          {"return_progress", boolean, "A stream tells how far the prompt is read, as prompt_progress. Default: false."}},
+          {"return_progress", boolean,
+           "The HTTP stream reports the progress of the prefill, as prompt_progress. Default: false."}},
          watch_fields(),
          sampling_fields(),
          foreign_fields(),
-         {Field::ignored("reasoning_effort", "Templates that know it read chat_template_kwargs."),
-          Field::ignored("verbosity", "Changes nothing."), Field::refused("echo", "use /v1/completions with echo", "[false]"),
-          Field::refused("audio", "this model makes text alone"),
-          Field::refused("modalities", "this model makes text alone", "[[\"text\"]]"),
-          Field::refused("web_search_options", "this server searches nothing"),
+         {Field::ignored("reasoning_effort", "Use chat_template_kwargs for templates that support it."),
+          Field::ignored("verbosity", "Has no effect."), Field::refused("echo", "use /v1/completions with echo", "[false]"),
+          Field::refused("audio", "this model generates only text"),
+          Field::refused("modalities", "this model generates only text", "[[\"text\"]]"),
+          Field::refused("web_search_options", "this server does not search the web"),
           Field::refused("prediction", "predicted text is not used"), Field::refused("functions", "use tools", "[[]]"),
           Field::refused("function_call", "use tool_choice", "[\"none\",\"auto\"]")}});
   }();

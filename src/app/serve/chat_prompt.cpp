@@ -28,7 +28,7 @@ std::string content_text(const OrderedJson& content, const std::string& where) {
     const std::string type = part["type"].get<std::string>();
     const char* key = type == "refusal" ? "refusal" : "text";
     if (!one_of(type, {"text", "input_text", "output_text", "refusal"}))
-      throw invalid(at, "\"" + at + "\" is of the type \"" + type + "\"; this model reads text alone", "unsupported_content");
+      throw invalid(at, "\"" + at + "\" is of the type \"" + type + "\"; this model reads only text", "unsupported_content");
     if (!part.contains(key) || !part[key].is_string())
       throw invalid(at, "\"" + at + "\" has no string \"" + key + "\"", "invalid_type");
     if (i > 0) text += '\n';
@@ -109,21 +109,20 @@ const std::vector<Field>& conversation_fields() {
     using namespace type;
     Field messages{"messages", list,
                    "The conversation: objects with role (system, developer, user, assistant, tool) and content (a string, or "
-                   "parts of text). Control tokens that are spelled in content stay text."};
+                   "parts of text). Control tokens spelled in content stay text."};
     messages.required = true;
     return std::vector<Field>{
         messages,
         {"tools", list,
-         "Functions that the model may call: {\"type\": \"function\", \"function\": {name, description, parameters}}. The chat "
-         "template must know tools."},
+         "Functions that the model may call: {\"type\": \"function\", \"function\": {name, description, parameters}}. The "
+         "chat template must support tools."},
         {"tool_choice", text | object,
          "none, auto (the default), required (the answer is a call of one tool), or {\"type\": \"function\", \"function\": "
-         "{\"name\": …}} (a call of this one). Forced arguments follow the tool's schema, and no stop string ends them."},
-        {"add_generation_prompt", boolean, "The assistant's next message begins. Default: true."},
-        {"continue_final_message", boolean,
-         "The answer goes on with the last message, which is the assistant's. Default: false."},
-        {"chat_template", text, "A Jinja template in the place of the model's."},
-        {"chat_template_kwargs", object, "Further variables of the template, such as {\"enable_thinking\": false}."},
+         "{\"name\": …}} (a call of this one). Forced arguments follow the tool's schema; stop strings do not apply to them."},
+        {"add_generation_prompt", boolean, "Start the assistant's next message. Default: true."},
+        {"continue_final_message", boolean, "Continue the last message, which must be the assistant's. Default: false."},
+        {"chat_template", text, "A Jinja template instead of the model's."},
+        {"chat_template_kwargs", object, "Additional variables for the template, such as {\"enable_thinking\": false}."},
     };
   }();
   return table;
@@ -168,8 +167,8 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
     const ChatFormat& format = own ? *own : *service.chat();
     if (tools && !(own ? own->reads_tools() : service.chat_reads_tools()))
       throw invalid("tools",
-                    "the model's chat template knows no tools, so they would be lost; describe them in a message, or give a "
-                    "\"chat_template\" that does",
+                    "the model's chat template does not support tools, so they would be lost; describe them in a message, or "
+                    "give a \"chat_template\" that does",
                     "unsupported_parameter");
     const Rendered rendered = format.rendered(conversation);
     prompt.ids = format.ids_of(rendered);
@@ -202,7 +201,7 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
   if (on) {
     if (fields.has("add_generation_prompt") && conversation.answer)
       throw invalid("continue_final_message",
-                    "\"continue_final_message\" and \"add_generation_prompt\" are both true; the answer either goes on with the "
+                    "\"continue_final_message\" and \"add_generation_prompt\" are both true; the answer either continues the "
                     "last message or begins a new one");
     const OrderedJson& last = conversation.messages.back();
     if (last["role"] != "assistant" || last.contains("tool_calls"))
@@ -211,7 +210,7 @@ ChatPrompt read_chat(Fields& fields, Service& service) {
     conversation.begun = last["content"].get<std::string>();
     conversation.messages.erase(conversation.messages.size() - 1);
     conversation.answer = true;
-    if (conversation.messages.empty()) throw invalid("messages", "there is no message before the one to go on with");
+    if (conversation.messages.empty()) throw invalid("messages", "there is no message before the one to continue");
   }
   ChatPrompt prompt = chat_prompt(service, conversation, source);
   prompt.forced = forced_tools(choice, conversation.tools);

@@ -220,26 +220,27 @@ std::vector<CompletionPrompt> read_prompts_of(const OrderedJson& json, const Ser
 const std::vector<Field>& completion_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    const Field most{"max_tokens", integer, "New tokens at most; default 16; -1: until the context is full.",
+    const Field most{"max_tokens", integer, "Maximum new tokens; default 16; -1: until the context is full.",
                      Use::honored, -1,      1e9};
     Field native = most;
     native.name = "n_predict", native.same_as = most.name, native.about = "The same as `max_tokens`.";
     std::vector<Field> own = {
         {"model", text, "The model's name, an alias, or nothing."},
-        {"prompt", text | list, "What is continued: a string, a list of ids, or a list of either.", Use::honored},
+        {"prompt", text | list, "The text to continue: a string, a list of ids, or a list of either.", Use::honored},
         most,
         native,
         {"n", integer, "Texts for each prompt; default 1.", Use::honored, 1, 128},
-        {"best_of", integer, "Generates so many and gives the n with the highest log-probability per token; default n.",
+        {"best_of", integer, "Generates this many texts and returns the n with the highest log-probability per token; default n.",
          Use::honored, 1, 128},
         {"echo", boolean, "The text begins with the prompt, and logprobs with its tokens. Default: false."},
         {"logprobs", integer,
-         "Log-probabilities of tokens with so many most likely beside each, as log-softmax of the unmodified logits.",
+         "Log-probabilities of the tokens and, for each, of this many most likely tokens, as log-softmax of the unmodified "
+         "logits.",
          Use::honored, 0, 100},
-        {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-        {"stream_options", object, "{\"include_usage\": true}: a last chunk tells the usage."},
+        {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
+        {"stream_options", object, "{\"include_usage\": true}: a last chunk contains the usage."},
         format_field(),
-        {"add_special_tokens", boolean, "BOS goes in front of a text by the tokenizer's rule. Default: true."},
+        {"add_special_tokens", boolean, "Add BOS before a text if the tokenizer does. Default: true."},
         {"return_token_ids", boolean, "Ids of prompt and text, and of the texts in top_logprobs. Default: false."},
     };
     own[1].required = true;
@@ -247,7 +248,7 @@ const std::vector<Field>& completion_fields() {
                    watch_fields(),
                    sampling_fields(),
                    foreign_fields(),
-                   {Field::refused("suffix", "text is continued at its end only", "[\"\"]")}});
+                   {Field::refused("suffix", "text can be continued only at its end", "[\"\"]")}});
   }();
   return table;
 }

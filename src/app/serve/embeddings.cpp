@@ -152,7 +152,7 @@ std::string object_text(const OrderedJson& json) {
   std::string text;
   for (const OrderedJson& part : *content) {
     if (!part.is_object() || part.value("type", OrderedJson()) != "text" || !part.contains("text") || !part["text"].is_string())
-      throw invalid("input", "\"input\" has a part that is no {\"type\": \"text\", \"text\": …}; this model reads text alone",
+      throw invalid("input", "\"input\" has a part that is no {\"type\": \"text\", \"text\": …}; this model reads only text",
                     "unsupported_content");
     text += part["text"].get_ref<const std::string&>();
   }
@@ -186,15 +186,15 @@ const std::vector<Field>& embedding_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     Field input{"input", text | list | object,
-                "A string, a list of ids, or a list of either, 2048 at most: a vector for each. As llama.cpp reads it, ids may "
-                "have strings among them, and {\"prompt_string\": …} and {\"content\": [parts of text]} stand for a string."};
+                "A string, a list of ids, or a list of either, at most 2048: a vector for each. As in llama.cpp, a list of "
+                "ids may contain strings, and {\"prompt_string\": …} and {\"content\": [parts of text]} can replace a string."};
     input.required = true;
     return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
                               input,
                               {"encoding_format", text, "float (the default), or base64: little-endian 32-bit floats."},
                               {"dimensions", integer, "The model's width; others are refused.", Use::honored, 1, 1e9},
                               lora_fields()[0],
-                              Field::ignored("user", "Whose request it is: changes nothing.")};
+                              Field::ignored("user", "The user of the request; has no effect.")};
   }();
   return table;
 }

@@ -137,7 +137,7 @@ void Fields::check(const std::string& name, const OrderedJson& value, const Fiel
   if (field.use == Use::refused) {
     const OrderedJson harmless = OrderedJson::parse(field.harmless);
     if (std::find(harmless.begin(), harmless.end(), value) != harmless.end()) return;
-    throw invalid(name, "\"" + name + "\" is " + shown(value) + ", and that is not supported: " + field.about,
+    throw invalid(name, "\"" + name + "\" is " + shown(value) + ", which is not supported: " + field.about,
                   "unsupported_parameter");
   }
   if (field.use == Use::ignored) {

@@ -96,7 +96,7 @@ const std::vector<Field>& grammar_fields() {
         {"guided_regex", text, "A regular expression that the whole text matches."},
         {"guided_choice", texts, "The text is one of these."},
         {"guided_grammar", text, "The same as `grammar`."},
-        {"structured_outputs", object, "json, regex, choice, grammar or json_object: what the text follows."},
+        {"structured_outputs", object, "json, regex, choice, grammar or json_object: the constraint of the text."},
     };
   }();
   return table;
@@ -149,8 +149,8 @@ std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const s
 
 Field format_field() {
   return {"response_format", type::object,
-          "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}: "
-          "what the answer follows."};
+          "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
+          "…}}: the format of the answer."};
 }
 
 std::shared_ptr<const Constraint> format_or(std::shared_ptr<const Constraint> grammar, const Fields& fields,

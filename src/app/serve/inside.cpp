@@ -50,11 +50,10 @@ void InsideRun::operator()(const std::function<void(Engine&)>& work) {
 const std::vector<Field>& inside_prompt_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    return std::vector<Field>{
-        {"model", text, "The model's name, an alias, or nothing."},
-        {"prompt", text | integers, "A text, or ids, which go in exactly as given."},
-        {"messages", list, "A conversation in the place of a prompt, written by the model's chat template."},
-        {"add_special", boolean, "BOS and EOS by the tokenizer's rule, with a text. Default: true."}};
+    return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
+                              {"prompt", text | integers, "A text, or ids, which are used exactly as given."},
+                              {"messages", list, "A conversation instead of a prompt, rendered by the model's chat template."},
+                              {"add_special", boolean, "Add BOS and EOS to a text if the tokenizer does. Default: true."}};
   }();
   return table;
 }

@@ -35,14 +35,14 @@ const std::vector<Field>& inspect_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
     Field hooks{"hooks", text | texts,
-                "Names of intermediates as `vitrine trace --hooks` takes them: globs, aliases, and slices such as "
+                "Names of intermediates as in `vitrine trace --hooks`: globs, aliases, and slices such as "
                 "[heads=1,positions=-1]."};
     hooks.required = true;
     return joined({inside_prompt_fields(),
                    lora_fields(),
                    {hooks,
                     {"format", text, "json (the default), or safetensors: the answer is a file."},
-                    {"edits", list, "Changes to the model, as the list interventions of docs/intervene.md."}}});
+                    {"edits", list, "Changes to the model, in the format of the list interventions in docs/intervene.md."}}});
   }();
   return table;
 }

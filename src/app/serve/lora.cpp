@@ -45,11 +45,10 @@ AdapterList::Entry chosen_entry(const OrderedJson& choice, const std::string& wh
 
 const std::vector<Field>& lora_fields() {
   static const std::vector<Field> table = {{"lora", type::list,
-                                            "LoRA adapters to run with, as [{\"id\": 0, \"scale\": 0.5}], with a \"name\" in "
-                                            "place of the id if you like; scale is 1 if it "
-                                            "is not there, and adapters that are not listed do not act. Without the field: the "
-                                            "adapter that `model` names, or else those "
-                                            "of GET /lora-adapters with their scales.",
+                                            "LoRA adapters to use, as [{\"id\": 0, \"scale\": 0.5}], optionally with a "
+                                            "\"name\" instead of the id; the default scale is 1, and unlisted adapters are "
+                                            "not used. Without the field: the adapter in `model`, otherwise those of GET "
+                                            "/lora-adapters with their scales.",
                                             Use::honored}};
   return table;
 }
@@ -84,14 +83,12 @@ ScaledAdapters read_adapters(const Fields& fields, const Service& service) {
 const std::vector<Field>& load_adapter_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field name{"lora_name", text, "What requests call it, as `model` or in `lora`."};
-    Field path{
-        "lora_path", text,
-        "The adapter's folder: below one of those that the server was started with (`--lora-folder`), as a path from there or "
-        "as a whole one."};
+    Field name{"lora_name", text, "The adapter's name in requests, as `model` or in `lora`."};
+    Field path{"lora_path", text,
+               "The adapter's folder: below one of the server's folders (`--lora-folder`), as a relative or absolute path."};
     name.required = path.required = true;
     return std::vector<Field>{name, path, Field::refused("load_inplace", "remove the adapter first", "[false]"),
-                              Field::ignored("base_model_name", "There is one model.")};
+                              Field::ignored("base_model_name", "There is only one model.")};
   }();
   return table;
 }
@@ -108,12 +105,11 @@ const std::vector<Field>& remove_adapter_fields() {
 const std::vector<Field>& adapter_scale_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field id{"id", integer, "The adapter's, of GET /lora-adapters."};
-    Field scale{"scale",      number,         "How much of it requests have that choose no adapter.",
-                Use::honored, -kLargestScale, kLargestScale};
+    Field id{"id", integer, "The adapter's id in GET /lora-adapters."};
+    Field scale{"scale", number, "Its scale in requests that choose no adapter.", Use::honored, -kLargestScale, kLargestScale};
     id.required = scale.required = true;
-    return std::vector<Field>{id, scale, Field::ignored("path", "Adapters are known by their id."),
-                              Field::ignored("name", "Adapters are known by their id.")};
+    return std::vector<Field>{id, scale, Field::ignored("path", "Adapters are identified by their id."),
+                              Field::ignored("name", "Adapters are identified by their id.")};
   }();
   return table;
 }

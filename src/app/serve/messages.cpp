@@ -150,7 +150,7 @@ std::string blocks_text(const OrderedJson& content, Fields& fields, const std::s
     const OrderedJson& block = content[i];
     if (!block.is_object() || block.value("type", OrderedJson()) != "text" || !block.contains("text") ||
         !block["text"].is_string())
-      throw invalid(where, where + ": expected a block {\"type\": \"text\", \"text\": …}; this model reads text alone",
+      throw invalid(where, where + ": expected a block {\"type\": \"text\", \"text\": …}; this model reads only text",
                     "unsupported_content");
     fields.ignore_others(block, where, {"type", "text"});
     text += (i > 0 ? "\n" : "") + block["text"].get<std::string>();
@@ -295,18 +295,18 @@ std::vector<Field> prompt_fields() {
   using namespace type;
   Field model{"model", text, "The model's name or an alias."},
       list_of{"messages", list,
-              "The conversation: role user or assistant, content a string or blocks text, tool_use, tool_result. If the last one "
-              "is the assistant's, the answer goes on with it."};
+              "The conversation: role user or assistant, content a string or blocks text, tool_use, tool_result. If the last "
+              "one is the assistant's, the answer continues it."};
   model.required = list_of.required = true;
   return {model,
           list_of,
-          {"system", text | list, "What the model is told before."},
-          {"tools", list, "{name, description, input_schema}; the chat template must know tools."},
+          {"system", text | list, "The system message."},
+          {"tools", list, "{name, description, input_schema}; the chat template must support tools."},
           {"tool_choice", object,
            "{\"type\": \"auto\"}, none, any (the answer is a call of one tool) or tool with name (a call of this one)."},
-          Field::ignored("thinking", "Templates that know it read the model's own switch."),
-          Field::refused("mcp_servers", "this server calls none", "[[]]"),
-          Field::refused("container", "this server has none")};
+          Field::ignored("thinking", "Has no effect; templates use the model's own setting."),
+          Field::refused("mcp_servers", "this server does not call MCP servers", "[[]]"),
+          Field::refused("container", "this server has no containers")};
 }
 
 }  // namespace
@@ -314,7 +314,7 @@ std::vector<Field> prompt_fields() {
 const std::vector<Field>& message_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field most{"max_tokens", integer, "New tokens at most.", Use::honored, 1, 1e9};
+    Field most{"max_tokens", integer, "Maximum new tokens.", Use::honored, 1, 1e9};
     most.required = true;
     Field stops{"stop_sequences", texts, "The same as `stop`."};
     stops.same_as = "stop";
@@ -323,8 +323,8 @@ const std::vector<Field>& message_fields() {
          {most,
           stops,
           {"output_config", object,
-           "{\"format\": {\"type\": \"json_schema\", \"schema\": …}}: what the answer follows. Its other parts change nothing."},
-          {"stream", boolean, "The answer comes as server-sent events. Default: false."}},
+           "{\"format\": {\"type\": \"json_schema\", \"schema\": …}}: the format of the answer. Its other parts have no effect."},
+          {"stream", boolean, "The answer is sent as server-sent events. Default: false."}},
          sampling_fields(),
          foreign_fields()});
   }();

@@ -129,7 +129,7 @@ NativePrompt native_prompt(const OrderedJson& json, const Engine& engine) {
     if (!json.contains("prompt_string") || !json["prompt_string"].is_string())
       throw invalid("prompt", "\"prompt\" is an object without a string \"prompt_string\"");
     if (json.contains("multimodal_data") && !json["multimodal_data"].empty())
-      throw invalid("prompt", "\"prompt\" has \"multimodal_data\"; this model reads text alone", "unsupported_content");
+      throw invalid("prompt", "\"prompt\" has \"multimodal_data\"; this model reads only text", "unsupported_content");
     return native_prompt(json["prompt_string"], engine);
   }
   if (!json.is_array() || json.empty())
@@ -191,7 +191,7 @@ const std::vector<Field>& native_completion_fields() {
     Field prompt{"prompt", text | list | object,
                  "A string, ids, or both mixed in a list; a list of strings or of lists: several prompts."};
     prompt.required = true;
-    const Field most{"n_predict",  integer, "New tokens at most; -1 (the default): until the context is full.",
+    const Field most{"n_predict",  integer, "Maximum new tokens; -1 (the default): until the context is full.",
                      Use::honored, -1,      1e9};
     Field old = most;
     old.name = "max_tokens", old.same_as = most.name, old.about = "The same as `n_predict`.";
@@ -201,24 +201,24 @@ const std::vector<Field>& native_completion_fields() {
           most,
           old,
           {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honored, 1, 128},
-          {"n_probs", integer, "So many most likely tokens beside each, with log-probabilities under the unmodified logits.",
+          {"n_probs", integer, "Number of most likely tokens for each token, with log-probabilities from the unmodified logits.",
            Use::honored, 0, 100},
-          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-          {"return_tokens", boolean, "Ids of the text. Default: false; streams always tell them."},
-          {"return_progress", boolean, "A stream tells how far the prompt is read. Default: false."},
-          Field::ignored("timings_per_token", "Timings come with the last event."),
+          {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
+          {"return_tokens", boolean, "Ids of the text. Default: false; HTTP streams always include them."},
+          {"return_progress", boolean, "The HTTP stream reports the progress of the prefill. Default: false."},
+          Field::ignored("timings_per_token", "Timings are in the last event."),
           {"samplers", texts,
-           "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; what is not named does not act."},
-          Field::ignored("response_fields", "The answer always holds all fields.")},
+           "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; rules that are not listed are off."},
+          Field::ignored("response_fields", "The answer always contains all fields.")},
          sampling_fields(),
          foreign_fields(),
-         {Field::refused("n_keep", "a context that is full ends the text; nothing is moved", "[0]"),
-          Field::refused("n_indent", "it is not supported", "[0]"),
-          Field::ignored("n_discard", "A context that is full ends the text; nothing is moved."),
-          Field::refused("min_keep", "rules that cut leave at least one token, not more", "[0, 1]"),
+         {Field::refused("n_keep", "a full context ends the text; there is no context shift", "[0]"),
+          Field::refused("n_indent", "leave it out", "[0]"),
+          Field::ignored("n_discard", "A full context ends the text; there is no context shift."),
+          Field::refused("min_keep", "truncation rules always keep at least one token", "[0, 1]"),
           Field::refused("post_sampling_probs", "probabilities are those of the unmodified logits", "[false]"),
           Field::refused("t_max_predict_ms", "end a text by closing the connection", "[0]"),
-          Field::refused("image_data", "this model reads text alone", "[[]]")}});
+          Field::refused("image_data", "this model reads only text", "[[]]")}});
   }();
   return table;
 }

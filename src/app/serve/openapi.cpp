@@ -95,12 +95,12 @@ OrderedJson document(const Service& service) {
                               {"400", error_answer("The request is wrong: which field, what was found and what was expected.")},
                               {"401", error_answer("A key is missing or wrong.")},
                               {"403", error_answer("The request's Host or Origin is not allowed.")},
-                              {"404", error_answer("The path or the model is not here.")},
+                              {"404", error_answer("Unknown path or model.")},
                               {"413", error_answer("The body is too large.")},
                               {"415", error_answer("The body is not JSON.")},
-                              {"429", error_answer("The queue is full; Retry-After tells when to come back.")},
-                              {"501", error_answer("What was asked for is not supported.")},
-                              {"503", error_answer("The server is about to end.")}};
+                              {"429", error_answer("The queue is full; Retry-After is when to retry.")},
+                              {"501", error_answer("The request is not supported.")},
+                              {"503", error_answer("The server is shutting down.")}};
     if (!route.open) operation["security"] = OrderedJson::array({OrderedJson{{"key", OrderedJson::array()}}});
     paths[route.path][std::string(route.method) == "GET" ? "get" : "post"] = std::move(operation);
   }

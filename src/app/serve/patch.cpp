@@ -37,20 +37,20 @@ OrderedJson made_json(const Generation& made) {
 const std::vector<Field>& patch_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field prompt{"prompt", text | integers | object, "As in a recipe; a list of ids stands for {\"tokens\": ids}."};
+    Field prompt{"prompt", text | integers | object, "As in a recipe; a list of ids means {\"tokens\": ids}."};
     prompt.required = true;
     return std::vector<Field>{
         {"model", text, "The model's name, an alias, or nothing."},
         prompt,
         {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
         {"run", text, "Which prompt is changed: clean or corrupt."},
-        {"metric", text | object, "What a run is measured by."},
-        {"interventions", list | object, "A list of changes, made in this order."},
+        {"metric", text | object, "The metric of a run."},
+        {"interventions", list | object, "A list of changes, applied in this order."},
         {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
         {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
         {"path", object, "A grid of senders, along the direct paths to the receivers."},
         lora_fields()[0],
-        {"top", integer, "So many most likely tokens before and after. Default: 10.", Use::honored, 1, 100},
+        {"top", integer, "Number of most likely tokens before and after. Default: 10.", Use::honored, 1, 100},
         {"all_positions", boolean, "Predictions after every token. Default: false."},
     };
   }();
@@ -84,10 +84,10 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 
 const std::vector<Field>& steer_fields() {
   static const std::vector<Field> table = [] {
-    Field edits{"edits", type::list, "Changes to the model, as the list interventions of docs/intervene.md."};
+    Field edits{"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."};
     edits.required = true;
     return joined({inside_prompt_fields(),
-                   {edits, {"max_tokens", type::integer, "New tokens at most. Default: 40.", Use::honored, 1, 4096}},
+                   {edits, {"max_tokens", type::integer, "Maximum new tokens. Default: 40.", Use::honored, 1, 4096}},
                    sampling_fields(),
                    foreign_fields()});
   }();

@@ -27,13 +27,13 @@ void list_pictures(Service&, const std::shared_ptr<http::Exchange>& exchange) {
 }
 
 const std::vector<Field>& picture_fields() {
-  static const std::vector<Field> table =
-      joined({inside_prompt_fields(),
-              lora_fields(),
-              {{"layer", type::integer, "Of pictures of one layer. Default: the picture's choice.", Use::honored, 0, 1e6},
-               {"head", type::integer, "Of pictures of one head.", Use::honored, 0, 1e6},
-               {"position", type::integer, "Of pictures of one token.", Use::honored, 0, 1e9},
-               {"format", type::text, "data (the default): the picture's numbers; svg: the drawing."}}});
+  static const std::vector<Field> table = joined(
+      {inside_prompt_fields(),
+       lora_fields(),
+       {{"layer", type::integer, "For pictures of one layer: the layer. Default: the picture's choice.", Use::honored, 0, 1e6},
+        {"head", type::integer, "For pictures of one head: the head.", Use::honored, 0, 1e6},
+        {"position", type::integer, "For pictures of one token: the position.", Use::honored, 0, 1e9},
+        {"format", type::text, "data (the default): the picture's numbers; svg: the drawing."}}});
   return table;
 }
 

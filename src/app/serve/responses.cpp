@@ -252,33 +252,32 @@ OrderedJson read_text_format(Fields& fields) {
 const std::vector<Field>& response_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field input{"input", text | list,
-                "What is answered: a string, or a list of items message, function_call, function_call_output."};
+    Field input{"input", text | list, "The input: a string, or a list of items message, function_call, function_call_output."};
     input.required = true;
     return joined(
         {{{"model", text, "The model's name, an alias, or nothing."},
           input,
-          {"instructions", text, "A system message in front."},
-          {"max_output_tokens", integer, "New tokens at most; nothing: until the context is full.", Use::honored, 1, 1e9},
-          {"stream", boolean, "The answer comes as server-sent events. Default: false."},
-          {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must know tools."},
+          {"instructions", text, "A system message before the input."},
+          {"max_output_tokens", integer, "Maximum new tokens; absent: until the context is full.", Use::honored, 1, 1e9},
+          {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
+          {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must support tools."},
           {"tool_choice", text | object,
            "none, auto (the default), required (the answer is a call of one tool) or {\"type\": \"function\", \"name\": …}."},
-          {"parallel_tool_calls", boolean, "false: of several calls the first counts. Default: true."},
+          {"parallel_tool_calls", boolean, "false: only the first of several calls is used. Default: true."},
           {"text", object,
-           "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: what the answer follows."}},
+           "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: the format of the answer."}},
          sampling_fields(),
          foreign_fields(),
          {Field::refused("previous_response_id", "nothing is stored; send the whole conversation as input"),
           Field::refused("conversation", "nothing is stored; send the whole conversation as input"),
           Field::refused("background", "answers are made while the client waits", "[false]"),
           Field::refused("prompt", "no prompts are stored here; send input"),
-          Field::refused("truncation", "prompts are never cut", "[\"disabled\"]"),
+          Field::refused("truncation", "prompts are never truncated", "[\"disabled\"]"),
           Field::refused("top_logprobs", "use /v1/chat/completions with logprobs", "[0]"),
-          Field::refused("max_tool_calls", "this server calls no tools by itself"),
+          Field::refused("max_tool_calls", "this server does not call tools itself"),
           Field::ignored("include", "There is nothing further to include."),
-          Field::ignored("reasoning", "Templates that know it read the model's own switch."),
-          Field::ignored("stream_options", "Events have no obfuscation; usage is always told.")}});
+          Field::ignored("reasoning", "Has no effect; templates use the model's own setting."),
+          Field::ignored("stream_options", "Events have no obfuscation; the usage is always included.")}});
   }();
   return table;
 }

@@ -50,7 +50,7 @@ const std::vector<Field>& score_fields() {
   static const std::vector<Field> table =
       joined({inside_prompt_fields(),
               lora_fields(),
-              {{"prompts", type::list, "Several prompts, texts or lists of ids, in the place of one."}}});
+              {{"prompts", type::list, "Several prompts, texts or lists of ids, instead of one."}}});
   return table;
 }
 

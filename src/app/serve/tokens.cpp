@@ -26,10 +26,10 @@ const std::vector<Field>& tokenize_fields() {
         {"model", text, "The model's name, an alias, or nothing."},
         content,
         prompt,
-        {"messages", list, "A conversation in the place of a text."},
-        {"add_special", boolean, "BOS and EOS by the tokenizer's rule. Default: false with content, true with prompt."},
+        {"messages", list, "A conversation instead of a text."},
+        {"add_special", boolean, "Add BOS and EOS if the tokenizer does. Default: false with content, true with prompt."},
         {"add_special_tokens", boolean, "The same as `add_special`."},
-        {"parse_special", boolean, "Control tokens that are spelled in the text become their ids. Default: true."},
+        {"parse_special", boolean, "Control tokens spelled in the text become their ids. Default: true."},
         {"with_pieces", boolean, "tokens are objects with id and piece, a string or bytes. Default: false."},
         {"return_token_strs", boolean, "The pieces, as token_strs. Default: false."},
     };

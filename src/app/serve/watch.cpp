@@ -43,11 +43,11 @@ const std::vector<Field>& watch_fields() {
     using namespace type;
     return std::vector<Field>{
         {"edits", list,
-         "Changes to the model while this request's texts are made, at the prompt and at every new token, as the list "
-         "interventions of docs/intervene.md."},
+         "Changes to the model for this request, at the prompt and at every new token, in the format of the list "
+         "interventions in docs/intervene.md."},
         {"inspect", text | texts,
-         "Hooks as /v1/inspect takes them, of the prompt and the new tokens: their values come at the answer's end. Positions "
-         "count from the end of the prompt if they are negative."}};
+         "Hooks as in /v1/inspect, for the prompt and the new tokens: their values are at the end of the answer. Negative "
+         "positions count from the end of the prompt."}};
   }();
   return table;
 }
@@ -91,8 +91,8 @@ void Watch::plan_captures_of(Engine& engine, const WatchedTexts& texts) {
   const size_t numbers = capture_bytes(captures) / sizeof(float), most = texts.streamed ? kMostStreamed : kMostNumbers;
   if (numbers > most)
     throw invalid("inspect",
-                  fmt::format("\"inspect\" asks for {} numbers with a prompt of {} tokens and as many as {} behind it, "
-                              "and {} holds {}; take slices such as [positions=-1], or a smaller \"max_tokens\"{}",
+                  fmt::format("\"inspect\" asks for {} numbers with a prompt of {} tokens and up to {} after it, and {} "
+                              "holds {}; take slices such as [positions=-1], or a smaller \"max_tokens\"{}",
                               numbers, prompt.size(), coming, texts.streamed ? "a stream" : "an answer", most,
                               texts.streamed && numbers <= kMostNumbers ? ", or leave \"stream\" out" : ""));
   for (const Capture& capture : captures) requests_.push_back(capture.request);

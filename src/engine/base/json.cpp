@@ -29,7 +29,7 @@ J parse(std::string_view text, const std::string& where, size_t most_keys) {
     return J::parse(text.begin(), text.end(), watch);
   } catch (const typename J::parse_error& e) {
     const std::string size = std::to_string(text.size());
-    if (e.byte > text.size()) throw FileError(where, "is not valid JSON: it is cut off after " + size + " bytes");
+    if (e.byte > text.size()) throw FileError(where, "is not valid JSON: it is truncated after " + size + " bytes");
     throw FileError(where, "is not valid JSON at byte " + std::to_string(e.byte) + " of " + size);
   } catch (const typename J::out_of_range&) {
     throw FileError(where, "holds a number beyond the range of a double");

@@ -50,8 +50,9 @@ class Unheard {
 void check_goes_back(const Engine& engine) {
   const std::vector<CacheLayer> layers = engine.model().cache_layers();
   if (std::any_of(layers.begin(), layers.end(), [](const CacheLayer& layer) { return layer.state > 0; }))
-    throw InputError(engine.name() + " (" + engine.shape().family +
-                     ") has recurrent layers, whose state cannot go back behind a refused draft. Decode it without drafts");
+    throw InputError(
+        engine.name() + " (" + engine.shape().family +
+        ") has recurrent layers, whose state cannot be rolled back after a rejected draft. Decode it without drafts");
 }
 
 LookupDrafter::LookupDrafter(int64_t n_tokens) : n_tokens_(checked_count(n_tokens)) {}

@@ -116,7 +116,7 @@ class GbnfReader {
         node.parts.push_back({.kind = Kind::reference, .rule = name()});
         referred_.try_emplace(node.parts.back().rule, line_);
       } else if (c == '*' || c == '+' || c == '?' || c == '{') {
-        if (node.parts.empty()) refuse(fmt::format("there is nothing in front of {} that could be repeated", c));
+        if (node.parts.empty()) refuse(fmt::format("there is nothing before {} that could be repeated", c));
         if (repeated) refuse("a repetition is repeated; put brackets around it");
         repeat(node.parts.back());
       } else if (c == '<' || c == '!') {

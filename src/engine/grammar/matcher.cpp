@@ -81,7 +81,7 @@ std::span<const uint32_t> GrammarConstraint::allowed() {
   State& state = *state_;
   if (state.stage == Mask::none) make_mask(state);
   if (state.error.empty() && (!state.empty || may_end_)) return state.mask;
-  throw RunError(source_ + ": the text cannot go on by this grammar: " +
+  throw RunError(source_ + ": the grammar does not allow the text to continue: " +
                  (state.empty ? "no token of the vocabulary fits, and it is not complete" : state.error));
 }
 

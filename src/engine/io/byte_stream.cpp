@@ -122,7 +122,7 @@ class GzipStream final : public ByteStream {
         consumed_ = blocks_.position();
         return 0;
       }
-      if (padded) blocks_.fail("zeros behind gzip data, and then something else");
+      if (padded) blocks_.fail("zeros after gzip data, and then something else");
       if (!inside_) {
         inflateReset(&z_);  // the next member
         inside_ = true;

@@ -34,7 +34,7 @@ bool present(const std::string& path) {
   std::error_code unreachable;
   if (std::filesystem::exists(path, unreachable)) return true;
   if (std::filesystem::is_symlink(path, unreachable))
-    throw FileError(path, "is a link to a file that is not there. Is the download complete?");
+    throw FileError(path, "is a link to a file that does not exist. Is the download complete?");
   return false;
 }
 

@@ -261,7 +261,7 @@ std::vector<std::string> other_parts(const std::string& path, int64_t parts) {
     paths.push_back(path.substr(0, path.size() - ending.size() - 5) + number(part) + ending);
     if (!present(paths.back()))
       throw FileError(path, "is the first of " + std::to_string(parts) + " parts, but " + paths.back() +
-                                " is not there. Is the download complete?");
+                                " does not exist. Is the download complete?");
   }
   return paths;
 }

@@ -58,8 +58,8 @@ std::string snapshot_of(const std::string& id, const fs::path& folder) {
   }
   const fs::path snapshot = folder / "snapshots" / revision;
   if (!is_folder(snapshot.string()))
-    throw FileError(snapshot.string(),
-                    "is not there, although refs/main of " + id + " names it; download it again with `vitrine pull " + id + "`");
+    throw FileError(snapshot.string(), "does not exist, although refs/main of " + id +
+                                           " names it; download it again with `vitrine pull " + id + "`");
   return snapshot.string();
 }
 

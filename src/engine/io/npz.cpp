@@ -184,7 +184,7 @@ bool inflate_into(ZipBytes packed, std::span<std::byte> to) {
 
 void check_checksum(const ZipArchive& archive, const ZipMember& m, ZipBytes content) {
   if (crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size()) != m.checksum)
-    archive.fail(m.at, m.name + " does not have the checksum that the archive says: the file is damaged");
+    archive.fail(m.at, m.name + " does not match the archive's checksum: the file is damaged");
 }
 
 void add_array(const ZipArchive& archive, const ZipMember& m, const std::string& path, Checkpoint& into) {

@@ -97,7 +97,7 @@ bool ResumableFile::take_up(std::string_view record) {
 void ResumableFile::fail(const std::string& what) const {
   const int error = errno;
   throw RunError(path_ + ": " + what + ": " + std::strerror(error) + ". What is done is kept in " + folder_ +
-                 "; the same command goes on from there" + (error == ENOSPC ? " once there is room" : ""));
+                 "; the same command continues from there" + (error == ENOSPC ? " once there is room" : ""));
 }
 
 void ResumableFile::cut(uint64_t size) {

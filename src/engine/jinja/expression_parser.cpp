@@ -304,7 +304,7 @@ void ExpressionParser::arguments(Expression& e) {
       if (now().is_sign(")")) break;
     }
     const auto ensure = [&](bool allowed) {
-      if (!allowed) fail("an argument stands where it may not: first the plain ones, then *, name=value and **");
+      if (!allowed) fail("an argument is in the wrong place: first the positional ones, then *, name=value and **");
     };
     if (skip_sign("*")) {
       ensure(!e.star && !e.star_star);

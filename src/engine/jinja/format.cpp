@@ -274,10 +274,10 @@ class Braces {
     Value value = named(text.bytes().substr(0, end));
     char conversion = 0;
     if (end < text.size() && text.bytes()[end] == '!') {
-      if (end + 1 >= text.size()) throw Problem("a format lacks the letter behind '!'");
+      if (end + 1 >= text.size()) throw Problem("a format lacks the letter after '!'");
       conversion = text.bytes()[end + 1];
       end += 2;
-      if (end < text.size() && text.bytes()[end] != ':') throw Problem("a format needs ':' behind its conversion");
+      if (end < text.size() && text.bytes()[end] != ':') throw Problem("a format needs ':' after its conversion");
     }
     if (conversion == 'r' || conversion == 'a')
       value = Value::text(repr(meter_, value));

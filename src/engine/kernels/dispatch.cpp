@@ -211,7 +211,7 @@ const KernelTable& kernels_for_request(std::string_view target) {
     known += known.empty() ? "" : ", ";
     known += name;
   }
-  throw InputError("VITRINE_TARGET=" + std::string(target) + ": no such target; expected one of " + known + ".");
+  throw InputError("VITRINE_TARGET=" + std::string(target) + ": unknown target; expected one of " + known + ".");
 }
 
 const KernelTable& kernels() {

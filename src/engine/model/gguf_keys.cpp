@@ -126,8 +126,9 @@ void check_rope_tensors(const OpenedModel& opened, const Family& family, const G
         {"rope_factors_short.weight", rope.short_factors}}) {
     const std::vector<std::string_view>& known = family.ignored_suffixes;
     if (!values.empty() && std::find(known.begin(), known.end(), name) == known.end())
-      throw FileError(opened.files.config_path, "scales RoPE in a way that a GGUF file says by the tensor " + std::string(name) +
-                                                    ", which the architecture " + family.gguf + " does not have; " + kNoForm);
+      throw FileError(opened.files.config_path, "scales RoPE in a way that a GGUF file stores in the tensor " +
+                                                    std::string(name) + ", which the architecture " + family.gguf +
+                                                    " does not have; " + kNoForm);
   }
 }
 

@@ -108,7 +108,7 @@ const Family& find_family(const ConfigReader& keys, bool gguf) {
                     (family.other_architecture != nullptr ? std::string(" or ") + family.other_architecture : ""));
     return family;
   }
-  keys.fail("model_type", "is a family vitrine does not know; expected one of " + known_families());
+  keys.fail("model_type", "is not a supported family; expected one of " + known_families());
 }
 
 std::vector<std::string_view> definition_files(const Family& family) {

@@ -222,8 +222,8 @@ void CacheSequence::commit(int64_t rows) {
   if (cache_->has_states() && rows > 0) {
     if (rows != step_rows_)
       throw UsageError("a step of " + std::to_string(step_rows_) + " rows cannot count for its first " + std::to_string(rows) +
-                       " alone: the layers with a recurrence have their state behind the last row only. Run a step of the rows "
-                       "that shall count");
+                       " alone: the layers with a recurrence have their state after the last row only. Run a step of the "
+                       "rows that shall count");
     std::swap(state_, next_state_);
     if (next_state_ != nullptr && next_state_->users > 1) cache_->release(std::exchange(next_state_, nullptr));
   }
@@ -249,7 +249,7 @@ void CacheSequence::truncate(int64_t length) {
   if (!can_go_back(length)) {
     if (cache_->has_states())
       throw UsageError("a sequence of " + std::to_string(length_) + " positions cannot go back to " + std::to_string(length) +
-                       ": the layers with a recurrence have their state behind the last position only. Begin the sequence anew");
+                       ": the layers with a recurrence have their state after the last position only. Start a new sequence");
     int64_t oldest = 0;
     for (size_t g = 0; g < cache_->states_; ++g)
       if (std::max<int64_t>(0, length - cache_->groups_[g].window + 1) < oldest_kept(g, furthest_))

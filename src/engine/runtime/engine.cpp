@@ -93,10 +93,10 @@ std::string Engine::text_behind(std::span<const int32_t> prompt, std::span<const
 std::vector<int32_t> Engine::prompt_ids(std::string_view text, bool add_special, Special special) const {
   std::vector<int32_t> ids = tokenizer().encode(text, add_special, special);
   if (ids.empty())
-    throw InputError(
-        text.empty() ? "the prompt is empty and no BOS goes in front of it, so there is nothing to predict from; give some text"
-                     : "the vocabulary has no token for any character of the prompt, so there is nothing to predict from; "
-                       "give other text");
+    throw InputError(text.empty()
+                         ? "the prompt is empty and gets no BOS, so there is nothing to predict from; give some text"
+                         : "the vocabulary has no token for any character of the prompt, so there is nothing to predict from; "
+                           "give other text");
   return ids;
 }
 

@@ -15,7 +15,7 @@ Component::Component(const Json& json, const std::string& path, std::string fiel
 void Component::fail(const std::string& problem) const { throw FileError(*path_, fmt::format("{}: {}", field_, problem)); }
 
 void Component::unknown(const char* what, std::string_view known) const {
-  fail(fmt::format("vitrine does not know the {} \"{}\"; it knows {}", what, type_, known));
+  fail(fmt::format("unsupported {} \"{}\"; supported are {}", what, type_, known));
 }
 
 bool Component::has(const char* key) const {

@@ -19,8 +19,8 @@ bool cuts_as_qwen2(const std::string& vocab_path, const TokenizerConfig& config)
   if (name == "Qwen2Tokenizer") return true;
   if (name == "GPT2Tokenizer" || name.empty()) return false;
   throw FileError(config.path,
-                  fmt::format("tokenizer_class is \"{}\", expected GPT2Tokenizer or Qwen2Tokenizer beside vocab.json "
-                              "and merges.txt: how other classes cut words stands in a tokenizer.json",
+                  fmt::format("tokenizer_class is \"{}\", expected GPT2Tokenizer or Qwen2Tokenizer beside vocab.json and "
+                              "merges.txt: other classes need a tokenizer.json, which defines their pre-tokenizer",
                               *config.tokenizer_class));
 }
 

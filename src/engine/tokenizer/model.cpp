@@ -228,7 +228,7 @@ std::string model_type(const Component& c, const ModelText& text) {
            : c.has("continuing_subword_prefix") ? "WordPiece"
                                                 : "WordLevel";
   if (type != "BPE" && type != "WordPiece" && type != "WordLevel" && type != "Unigram")
-    c.fail("vitrine does not know the model \"" + type + "\"; it knows BPE, WordPiece, WordLevel, Unigram");
+    c.fail("unsupported model \"" + type + "\"; supported are BPE, WordPiece, WordLevel, Unigram");
   return type;
 }
 

@@ -16,7 +16,7 @@ void ProtobufReader::fail(const std::string& problem) const {
 uint64_t ProtobufReader::varint() {
   uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 7) {
-    if (pos_ >= bytes_.size()) fail("is cut off");
+    if (pos_ >= bytes_.size()) fail("is truncated");
     const auto byte = static_cast<unsigned char>(bytes_[pos_++]);
     value |= uint64_t(byte & 0x7F) << shift;
     if (byte < 0x80) return value;
@@ -39,7 +39,7 @@ bool ProtobufReader::next() {
     case kBytes: size = varint(); break;
     default: fail("has the unknown wire type " + std::to_string(wire_));
   }
-  if (size > bytes_.size() - pos_) fail(fmt::format("says {} bytes where {} are left", size, bytes_.size() - pos_));
+  if (size > bytes_.size() - pos_) fail(fmt::format("gives {} bytes where {} are left", size, bytes_.size() - pos_));
   value_begin_ = pos_;
   value_ = bytes_.substr(pos_, size_t(size));
   pos_ += size_t(size);

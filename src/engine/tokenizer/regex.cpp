@@ -78,8 +78,8 @@ bool Regex::Match::next() {
     if (rc == PCRE2_ERROR_NOMATCH) return false;
     if (rc < 0)
       throw FileError(regex_.where_,
-                      fmt::format("{}: the regular expression {} gives up at byte {} of a text of {} bytes: {}; it "
-                                  "takes too many steps on this text",
+                      fmt::format("{}: the regular expression {} fails at byte {} of a text of {} bytes: {}; it takes too "
+                                  "many steps on this text",
                                   regex_.field_, regex_.pattern_, from_, subject_.size(), pcre2_message(rc)));
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data);
     begin = span[0], end = span[1];

@@ -98,7 +98,7 @@ void SentencePieceTokenizer::build_vocabulary() {
   if (!unknown_) throw FileError(spec_.source, "has no piece of type unknown; SentencePiece requires one");
   for (int byte = 0; spec_.byte_fallback && byte < 256; ++byte)
     if (byte_ids_[byte] < 0)
-      throw FileError(spec_.source, fmt::format("says byte_fallback, but has no piece <0x{:02X}>; all 256 are needed", byte));
+      throw FileError(spec_.source, fmt::format("has byte_fallback, but no piece <0x{:02X}>; all 256 are needed", byte));
   user_defined_ = Trie(std::move(user));
   user_defined_text_ = Trie(std::move(user_text));
   if (spec_.unigram) unigram_pieces_ = Trie(std::move(unigram));

@@ -242,7 +242,7 @@ void set_frame(VocabularySpec& spec, const Tokenizer& tokenizer) {
   const std::vector<int32_t> plain = tokenizer.encode("a", false), framed = tokenizer.encode("a", true);
   const auto found = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
   const auto before = found - framed.begin(), after = framed.end() - found - std::ssize(plain);
-  if (before > 1 || after > 1) refuse(spec.source, fmt::format("puts {} tokens before and {} behind a text", before, after));
+  if (before > 1 || after > 1) refuse(spec.source, fmt::format("adds {} tokens before and {} after a text", before, after));
   spec.add_bos = before == 1;
   spec.add_eos = after == 1;
   if (before == 1) spec.bos = framed.front();

@@ -70,7 +70,7 @@ const PreTokenization& find_pre_tokenization(const VocabularySpec& spec) {
     }
   }
   throw FileError(spec.source,
-                  fmt::format("tokenizer.ggml.pre is \"{}\", which vitrine does not know; it knows {}. A folder with the "
+                  fmt::format("tokenizer.ggml.pre is \"{}\", which is not supported; supported are {}. A folder with the "
                               "model's tokenizer.json can be opened instead",
                               spec.pre, known));
 }

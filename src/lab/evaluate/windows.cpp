@@ -100,7 +100,7 @@ WindowDefinition define_windows(const Engine& engine, const WindowOptions& optio
   if (d.like == Protocol::harness) {
     d.lead = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
     if (!d.lead)
-      throw InputError("the harness puts BOS or EOS in front of a text, and the tokenizer of " + engine.name() + " has neither");
+      throw InputError("the harness puts BOS or EOS before a text, and the tokenizer of " + engine.name() + " has neither");
   } else if (d.special && tokenizer.adds_bos() && d.like != Protocol::transformers) {
     d.lead = tokenizer.bos();
   }
@@ -120,15 +120,14 @@ std::string WindowDefinition::text(const Engine& engine) const {
     case Protocol::vitrine:
       return "Each text is tokenized as a whole. It is read in windows of " + size + " tokens" +
              (lead ? ", each beginning with " + token(*lead) : " without BOS") + "; a window begins " + std::to_string(stride) +
-             " tokens of text behind the one before. A token is scored once, in the first window that holds it" +
+             " tokens of text after the one before. A token is scored once, in the first window that holds it" +
              (lead ? "." : ", unless it is the first of its window.");
     case Protocol::transformers:
       return std::string("As in the documentation of transformers: each text is tokenized as a whole, ") +
              (special ? "with the special tokens that its tokenizer adds" : "without special tokens") +
              ". It is read in windows of " + size + " tokens, each beginning " + std::to_string(stride) +
-             " tokens behind the one before. A token is scored once, in the first window that holds it, unless it is the first "
-             "of "
-             "its window.";
+             " tokens after the one before. A token is scored once, in the first window that holds it, unless it is the "
+             "first of its window.";
     case Protocol::harness:
       return std::string("As loglikelihood_rolling of lm-evaluation-harness: each text is tokenized as a whole, ") +
              (special ? "with the special tokens that its tokenizer adds" : "without special tokens") +

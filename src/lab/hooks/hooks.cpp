@@ -167,7 +167,7 @@ HookRequest::Range resolve(const HookQuery& query, const HookQuery::Slice& slice
   const auto from_end = [&](int64_t i) { return i < 0 ? i + size : i; };
   if (slice.single) {
     const int64_t i = from_end(*slice.first);
-    if (i < 0 || i >= size) fail("asks for one that is not there");
+    if (i < 0 || i >= size) fail("selects one that does not exist");
     return {i, i + 1};
   }
   const int64_t first = std::clamp<int64_t>(from_end(slice.first.value_or(0)), 0, size);

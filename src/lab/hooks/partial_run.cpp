@@ -29,7 +29,7 @@ bool lies_before(std::string_view hook, int64_t start_layer) {
 void check_start(const Engine& engine, size_t tokens, const PartialRun& request) {
   if (request.stream.empty()) return;
   const ModelShape& shape = engine.shape();
-  if (request.behind != nullptr) throw InputError("a run behind cached keys starts at the first layer; give no residual stream");
+  if (request.behind != nullptr) throw InputError("a run after cached keys starts at the first layer; give no residual stream");
   if (request.start_layer < 0 || request.start_layer >= shape.n_layers)
     throw InputError("a run cannot start at layer " + std::to_string(request.start_layer) + ": the model has " +
                      std::to_string(shape.n_layers) + " layers, 0 to " + std::to_string(shape.n_layers - 1));

@@ -96,7 +96,7 @@ bool PatchedRuns::possible(const Engine& engine, std::string_view hook, int64_t 
 PatchedRuns::PatchedRuns(Engine& engine, std::vector<int32_t> ids) : engine_(engine), ids_(std::move(ids)) {
   engine_.check_ids(ids_);
   if (!rows_need_keys_alone(engine_))
-    throw InputError("runs of " + engine_.name() + " cannot go on from keys and values of others");
+    throw InputError("runs of " + engine_.name() + " cannot continue from keys and values of others");
   // One step holds the prompt, so no window's ring overwrites what a run from an earlier position reads.
   cache_ = std::make_unique<KvCache>(engine_.model().cache_layers(engine_.cache_types()), length(), length());
   whole_ = cache_->sequence();

@@ -140,7 +140,7 @@ float number_at(const StoredTensor& t, size_t i) {
 // A golden folder, its parent, or a folder or file of traces: the files to read.
 std::vector<std::string> files_at(const std::string& path, std::string& directory) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) throw FileError(path, "is not there; --reference names a folder or a safetensors file");
+  if (!fs::exists(path, ignored)) throw FileError(path, "does not exist; --reference takes a folder or a safetensors file");
   if (!fs::is_directory(path, ignored)) {
     directory = fs::path(path).parent_path().string();
     return {path};

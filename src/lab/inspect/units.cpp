@@ -65,7 +65,7 @@ int64_t layer_of(const Engine& engine, int64_t layer) {
   const int64_t layers = engine.shape().n_layers;
   if (layer == -1) return std::max<int64_t>(layers - 2, 0);
   if (layer < 0 || layer >= layers)
-    throw InputError(fmt::format("layer {} is not there; {} has the layers 0 to {}", layer, engine.name(), layers - 1));
+    throw InputError(fmt::format("layer {} does not exist; {} has the layers 0 to {}", layer, engine.name(), layers - 1));
   return layer;
 }
 

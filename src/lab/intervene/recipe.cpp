@@ -80,7 +80,7 @@ Names texts(const std::optional<YamlValue>& value) {
 // Those under a key, none where it is absent. A key without a value is refused: none means all.
 Names texts(const YamlValue& from, std::string_view key) {
   for (const auto& [name, value] : from.members())
-    if (name == key && value.is_null()) value.fail("expected at least one, or no such key for all");
+    if (name == key && value.is_null()) value.fail("expected at least one, or omit the key for all");
   return texts(from.find(key));
 }
 

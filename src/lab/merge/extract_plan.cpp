@@ -239,7 +239,7 @@ class ExtractPlanner {
         for (PlannedModule& module : modules) add_saved(std::move(module));
     if (skipped_ > 0)
       plan_.notes.push_back(plural(skipped_, "module") +
-                            " differ and cannot be A and B; they are left out, as --skip-undecomposable says");
+                            " differ and cannot be A and B; they are omitted because of --skip-undecomposable");
   }
 
   void check_shapes(const PlannedModule& module, bool rows_may_differ) const {

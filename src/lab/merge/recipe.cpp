@@ -132,7 +132,7 @@ SliceSource read_source(const YamlValue& value, bool whole_model) {
   if (!range.is_list() || ends.size() != 2) range.fail("expected [first, end]: layers first to end - 1");
   source.first = ends[0].whole(0, kMostLayers);
   source.end = ends[1].whole(0, kMostLayers);
-  if (source.end <= source.first) range.fail("expected an end behind the first layer");
+  if (source.end <= source.first) range.fail("expected an end after the first layer");
   return source;
 }
 

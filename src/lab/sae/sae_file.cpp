@@ -229,7 +229,7 @@ SparseAutoencoder read_whatever_is_there(const std::string& path) {
   if (!is_folder(path)) {
     if (!present(path))
       throw FileError(path,
-                      "there is no such file or directory; expected the directory of an autoencoder, with cfg.json and "
+                      "the file or directory does not exist; expected the directory of an autoencoder, with cfg.json and "
                       "sae_weights.safetensors in it");
     directory = std::filesystem::path(path).parent_path().string();
     if (directory.empty()) directory = ".";

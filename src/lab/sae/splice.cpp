@@ -90,7 +90,7 @@ FeatureEdit parse_feature_edit(std::string_view text) {
   if (error != std::errc() || edit.feature < 0) refuse("it does not begin with a feature's number");
   const char* at = stop;
   if (at < end && (*at == '+' || *at == '*')) edit.kind = *at++ == '+' ? FeatureEdit::Kind::add : FeatureEdit::Kind::scale;
-  if (at == end || *at != '=') refuse("there is no = behind the feature's number");
+  if (at == end || *at != '=') refuse("there is no = after the feature's number");
   const auto [last, bad] = std::from_chars(at + 1, end, edit.value);
   if (bad != std::errc() || last != end || !std::isfinite(edit.value)) refuse("the value is no number");
   return edit;

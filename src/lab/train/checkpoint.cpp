@@ -86,7 +86,7 @@ void check_identity(const TrainIdentity& identity, const Json& had, const std::s
       identity.lora.empty() ? "from " + checkpoint + " with model: and another out:" : "with another out:";
   const auto refuse_data = [&](const std::string& learned, const std::string& now) {
     throw InputError(path + ": the run has learned from data " + learned + ", and " + identity.data_path + " has " + now +
-                     ", so the run cannot go on where it was. Set data.train back, or begin a new run " + elsewhere);
+                     ", so the run cannot be resumed. Set data.train back, or begin a new run " + elsewhere);
   };
   const Json wanted = identity_json(identity);
   for (const auto& [key, value] : wanted.items()) {
@@ -94,7 +94,7 @@ void check_identity(const TrainIdentity& identity, const Json& had, const std::s
     if (had.contains(key) && key == "data_tokens") refuse_data("of " + had.at(key).dump() + " tokens", value.dump());
     throw InputError(path + ": the run has " + key + " " + (had.contains(key) ? had.at(key).dump() : "unknown") +
                      ", and the configuration now says " + value.dump() +
-                     ", so the run cannot go on where it was. Set it back, or begin a new run " + elsewhere);
+                     ", so the run cannot be resumed. Set it back, or begin a new run " + elsewhere);
   }
   const std::string checksum = hexadecimal(identity.data_checksum);
   if (had.contains("data_checksum") && had.at("data_checksum") != checksum)
@@ -102,12 +102,12 @@ void check_identity(const TrainIdentity& identity, const Json& had, const std::s
   if (had.contains("model_path") && identity.model_config.is_object())
     throw InputError(
         path + ": the run began from the model " + text_of(had.at("model_path")) +
-        ", and the configuration now has model.config for fresh weights; a run goes on with the model that it began " +
+        ", and the configuration now has model.config for fresh weights; a resumed run uses the model that it began " +
         "with. Set model back, or begin a new run with another out:");
   if (!had.contains("model_config") || !had.at("model_config").is_object() || !identity.model_config.is_object()) return;
   if (const std::string changed = changed_key(had.at("model_config"), identity.model_config); !changed.empty())
     throw InputError(path + ": the run has " + changed +
-                     "; a run goes on with the model that it began with. Set it back, or begin a new run with another out:");
+                     "; a resumed run uses the model that it began with. Set it back, or begin a new run with another out:");
 }
 
 std::string checksum_of(const std::string& path) {
@@ -290,7 +290,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
     throw RunError(std::string(failure.what()) + "\n  The checkpoint of step " + std::to_string(progress.step) +
                    " was not written; " +
                    (there.empty() ? "there was none before" : "that of step " + std::to_string(there.back()) + " is intact") +
-                   ". Make room and go on with --resume");
+                   ". Free some space and continue with --resume");
   }
 }
 
@@ -319,7 +319,7 @@ void RunFolder::verify(int64_t step) const {
   const auto compare = [&](const std::string& file, const std::string& found, const Json& expected) {
     if (expected != found)
       throw FileError(file, "has the checksum " + Json(found).dump() + "; expected " + expected.dump() + ", as " + path +
-                                " says. It was damaged or exchanged after the checkpoint was written");
+                                " records. It was damaged or replaced after the checkpoint was written");
   };
   try {
     const Json json = read_json(path);
@@ -340,8 +340,9 @@ void RunFolder::verify(int64_t step) const {
     for (const int64_t other : steps())
       if (other < step) earlier = other;
     throw InputError(std::string(error.what()) + ".\n  Put it back as it was" +
-                     (earlier < 0 ? ". There is no earlier checkpoint to go on from"
-                                  : ", or move " + folder + " away: then --resume goes on from step " + std::to_string(earlier)));
+                     (earlier < 0
+                          ? ". There is no earlier checkpoint to resume from"
+                          : ", or move " + folder + " away: then --resume continues from step " + std::to_string(earlier)));
   }
 }
 

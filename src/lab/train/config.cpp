@@ -95,7 +95,7 @@ void read_model(const YamlValue& value, TrainConfig& c) {
   value.allow(Names{"path", "config", "tokenizer", "init", "norms", "residual"});
   const auto path = value.find("path"), config = value.find("config"), init = value.find("init");
   if (path.has_value() == config.has_value())
-    value.fail("expected either \"path\", an existing model to go on from, or \"config\", a config.json for fresh weights");
+    value.fail("expected either \"path\", an existing model to start from, or \"config\", a config.json for fresh weights");
   read(value, "tokenizer", c.tokenizer);
   if (const auto norms = value.find("norms"))
     c.norms = word<const char*>(*norms, {{"as_is", ""}, {"off", "off"}, {"pre", "pre"}, {"post", "post"}});
@@ -116,9 +116,8 @@ void read_model(const YamlValue& value, TrainConfig& c) {
 
 void read_lora(const YamlValue& value, TrainConfig& c) {
   value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets"});
-  if (c.model.empty()) value.fail("an adapter stands beside an existing model: set model.path, not model.config");
-  if (!c.norms.empty() || c.residual)
-    value.fail("an adapter stands beside a model as it is: leave model.norms and model.residual out");
+  if (c.model.empty()) value.fail("an adapter needs an existing model: set model.path, not model.config");
+  if (!c.norms.empty() || c.residual) value.fail("an adapter needs an unchanged model: omit model.norms and model.residual");
   AdapterOptions& o = c.lora.emplace();
   read(value, "rank", o.rank, 1, 1 << 16);
   read(value, "alpha", o.alpha, 1e-9, 1e9, "a number from 1e-9 to 1e9");
@@ -333,7 +332,7 @@ void point_to_ours(const YamlValue& y) {
       {"log_interval", kEveryLine},
       {"early_stopping_patience", kNoEnd},
       {"early_stopping", kNoEnd},
-      {"resume_from_checkpoint", "give --resume, which goes on from the newest checkpoint in \"out\""},
+      {"resume_from_checkpoint", "give --resume, which continues from the newest checkpoint in \"out\""},
   };
   for (const auto& [theirs, instead] : kNone)
     if (const auto value = y.find(theirs)) value->fail("the key is not known; " + std::string(instead));
@@ -354,7 +353,7 @@ void read_train_data(const YamlValue& value, TrainConfig& c) {
     }
     if (folder.path.empty()) item.fail(std::string("expected ") + kTrainData);
     for (const TrainConfig::DataFolder& before : c.train_data)
-      if (before.path == folder.path) item.fail("the folder stands in the list twice; give it once, with the sum of the weights");
+      if (before.path == folder.path) item.fail("the folder is in the list twice; give it once, with the sum of the weights");
     c.train_data.push_back(std::move(folder));
   }
   if (c.train_data.empty()) value.fail(std::string("expected ") + kTrainData);

@@ -31,7 +31,7 @@ void check_globs(const char* key, const std::vector<std::string>& globs, const P
     if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return fits(glob, name); }))
       throw InputError(std::string("optimizer.") + key + ": \"" + glob +
                        "\" fits no parameter of this model; the nearest name is \"" + nearest(glob, names) +
-                       "\", and * stands for any characters");
+                       "\", and * matches any characters");
 }
 
 int state_buffers(const OptimizerOptions& options) {

@@ -105,7 +105,7 @@ void TargetCache::write(uint64_t sequence, const TopTokens& from, size_t first) 
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       throw RunError(path_ + ": cannot be written: " + cause() +
-                     ". Make room and go on with --resume; what was stored before is intact");
+                     ". Free some space and continue with --resume; what was stored before is intact");
     put += static_cast<size_t>(n);
   }
 }

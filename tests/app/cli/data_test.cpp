@@ -46,12 +46,12 @@ TEST(Data, SaysWhatWasPutAroundDocuments) {
     return vitrine(more);
   };
   const Outcome end = made("gpt2_a", {});
-  EXPECT_CONTAINS(end.err, "; nothing in front of each document, 511 \"<|endoftext|>\" at its end\n");
+  EXPECT_CONTAINS(end.err, "; nothing before each document, 511 \"<|endoftext|>\" at its end\n");
   const std::vector<std::string> json = {"--json"}, none = {"--json", "--no-special"};
   EXPECT_EQ(made("gpt2_a", json).json()["bos"], Json());
   EXPECT_EQ(made("gpt2_a", json).json()["eos"], 511);
   EXPECT_EQ(made("gpt2_a", none).json()["eos"], Json());
-  EXPECT_CONTAINS(made("gpt2_a", {"--no-special"}).err, "; nothing in front of each document, nothing at its end\n");
+  EXPECT_CONTAINS(made("gpt2_a", {"--no-special"}).err, "; nothing before each document, nothing at its end\n");
   EXPECT_EQ(made("llama", json).json()["bos"], 2);
   EXPECT_EQ(made("llama", json).json()["eos"], 1);
 }

@@ -48,7 +48,8 @@ TEST(ExitCode, CommandsOfOtherPrograms) {
 TEST(ExitCode, TheOverviewIsGrouped) {
   const std::string help = vitrine({"--help"}).out;
   size_t before = 0;
-  for (const char* title : {"\nRun a model:", "\nSee what it does", "\nChange a model:", "\nLearn:", "\nFiles and the program"}) {
+  for (const char* title :
+       {"\nRun a model:", "\nInspect and evaluate", "\nChange a model:", "\nTrain:", "\nFiles and the program"}) {
     const size_t at = help.find(title);
     ASSERT_NE(at, std::string::npos) << title << "\n" << help;
     EXPECT_GT(at, before);

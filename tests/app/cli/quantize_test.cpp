@@ -55,7 +55,7 @@ TEST(QuantizeCommands, AConversionGoesOnWhereTheDiskWasFull) {
   const Outcome full = fill_disk();
   EXPECT_EQ(full.code, 1);
   EXPECT_CONTAINS(full.err, "cannot be written at byte 4096000");
-  EXPECT_CONTAINS(full.err, "What is done is kept in " + folder + "; the same command goes on from there");
+  EXPECT_CONTAINS(full.err, "What is done is kept in " + folder + "; the same command continues from there");
   EXPECT_FALSE(std::filesystem::exists(file));
   const Outcome more = convert(file, "q8_0");
   EXPECT_EQ(more.code, 0);

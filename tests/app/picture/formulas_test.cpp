@@ -526,15 +526,15 @@ TEST(Choices, AreRefusedWithTheReason) {
     return message_of<InputError>([&] { picture_document(engine, prompt, name, options); });
   };
   EXPECT_CONTAINS(message_of<UsageError>([&] { picture_document(engine, prompt, "atention"); }), "Did you mean \"attention\"?");
-  EXPECT_CONTAINS(refused("softmax", {.layer = 8}), "layer 8 is not there: this model has 8, 0 to 7");
-  EXPECT_CONTAINS(refused("softmax", {.head = 4}), "head 4 is not there");
-  EXPECT_CONTAINS(refused("logit-attribution", {.position = 99}), "position 99 is not there");
+  EXPECT_CONTAINS(refused("softmax", {.layer = 8}), "layer 8 does not exist: this model has 8, 0 to 7");
+  EXPECT_CONTAINS(refused("softmax", {.head = 4}), "head 4 does not exist");
+  EXPECT_CONTAINS(refused("logit-attribution", {.position = 99}), "position 99 does not exist");
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king queen"}), "where a sign should stand");
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king - xylophonist"}), "\"xylophonist\", which is no single token");
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king -"}), "ends with a sign");
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king - king"}), "adds up to zero");
   EXPECT_CONTAINS(refused("embedding-cosine", {.words = {"xylophonist"}}), "xylophonist");
-  EXPECT_CONTAINS(refused("attention", {.layer = 99}), "layer 99 is not there");
+  EXPECT_CONTAINS(refused("attention", {.layer = 99}), "layer 99 does not exist");
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ TEST_F(Api, EmbeddingsAreNormalizedMeansOfTheLastResidual) {
   EXPECT_EQ(served.made("/v1/embeddings", {{"input", mixed}})["data"].size(), 1U);
   EXPECT_EQ(served.made("/v1/embeddings", {{"input", {{"prompt_string", kPrompt}}}})["data"].size(), 1U);
   expect_error(served.post("/v1/embeddings", {{"input", {{"content", "a"}}}}), 400, "input", "without a string");
-  expect_error(served.post("/v1/embeddings", {{"input", {{"content", {{{"type", "image_url"}}}}}}}), 400, "input", "text alone");
+  expect_error(served.post("/v1/embeddings", {{"input", {{"content", {{{"type", "image_url"}}}}}}}), 400, "input", "only text");
   expect_error(served.post("/v1/embeddings", {{"input", {0, nullptr}}}), 400, "input", "mixes ids");
   expect_error(served.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "hex"}}), 400, "encoding_format", "base64");
 }
@@ -327,7 +327,7 @@ TEST_F(Api, NativeCompletion) {
                                         {"samplers", {"temperature", "top_k"}}})["tokens"],
             served.greedy(prompt, 20, options).tokens);
   expect_error(served.post("/completion", {{"prompt", kPrompt}, {"samplers", {"luck"}}}), 400, "samplers", "\"luck\"");
-  expect_error(served.post("/completion", {{"prompt", kPrompt}, {"n_keep", 4}}), 400, "n_keep", "nothing is moved");
+  expect_error(served.post("/completion", {{"prompt", kPrompt}, {"n_keep", 4}}), 400, "n_keep", "no context shift");
   // [id, false] forbids a token, whatever it is.
   const OrderedJson other =
       served.made("/completion", {{"prompt", kPrompt},

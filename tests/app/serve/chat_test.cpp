@@ -178,7 +178,7 @@ TEST_F(ChatCompletions, MessagesInAWrongFormAreNamed) {
   refuses({{"messages", {{{"role", "user"}}}}}, 400, "messages[0].content", "is missing");
   refuses({{"messages", {{{"role", "user"}, {"content", 7}}}}}, 400, "messages[0].content", "expected a string");
   refuses({{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", {{"url", "x"}}}}}}}}}}, 400,
-          "messages[0].content[0]", "text alone");
+          "messages[0].content[0]", "only text");
   refuses({{"messages", {{{"role", "user"}, {"content", "a"}, {"audio", {{"id", "x"}}}}}}}, 400, "messages[0].audio",
           "not supported");
   refuses({{"messages", {{{"role", "assistant"}, {"tool_calls", {{{"id", "1"}}}}}}}}, 400, "messages[0].tool_calls[0]",
@@ -202,8 +202,8 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
   refuses({{"response_format", {{"type", "json_object"}, {"shcema", 1}}}}, 400, "response_format.shcema", "schema, strict");
   refuses({{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", true}, {"Strict", true}}}}}}, 400,
           "response_format.json_schema.Strict", "expected name");
-  refuses({{"audio", {{"voice", "x"}}}}, 400, "audio", "text alone");
-  refuses({{"modalities", {"text", "audio"}}}, 400, "modalities", "text alone");
+  refuses({{"audio", {{"voice", "x"}}}}, 400, "audio", "only text");
+  refuses({{"modalities", {"text", "audio"}}}, 400, "modalities", "only text");
   refuses({{"tools", {7}}}, 400, "tools[0]", "expected an object");
   refuses({{"tools", {{{"type", "web"}}}}}, 400, "tools[0].type", "only functions");
   refuses({{"tools", {{{"type", "function"}, {"function", OrderedJson::object()}}}}}, 400, "tools[0].function", "name");
@@ -216,7 +216,7 @@ TEST_F(ChatCompletions, OtherRefusalsNameTheField) {
           400, "tool_choice.function.strict", "not known");
   refuses({{"tools", {kTool}}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "rm"}}}}}}, 400, "tool_choice",
           "not among");
-  refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "knows no tools");
+  refuses({{"tools", {kTool}}, {"chat_template", "{{ messages }}"}}, 400, "tools", "does not support tools");
   refuses({{"messages", {{{"role", "user"}, {"content", std::string(20000, 'a')}}}}}, 400, "messages", "the context holds 1024");
   OrderedJson request = greedy;
   request.update(OrderedJson{

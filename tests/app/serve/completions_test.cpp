@@ -317,7 +317,7 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"prompt", {-1}}}, 400, "prompt", "0 to 6143");
   refuses({{"prompt", {9223372036854775807}}}, 400, "prompt", "0 to 6143");
   refuses({{"prompt", std::vector<int>(1025, 300)}}, 400, "prompt", "1025 tokens, and the context holds 1024");
-  refuses({{"suffix", "end"}}, 400, "suffix", "its end only");
+  refuses({{"suffix", "end"}}, 400, "suffix", "only at its end");
   refuses({{"temperature", -1}}, 400, "temperature", "from 0");
   refuses({{"temperature", "hot"}}, 400, "temperature", "expected a number");
   refuses({{"top_p", 1.5}}, 400, "top_p", "from 0 to 1");
@@ -338,7 +338,7 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"use_beam_search", true}}, 400, "use_beam_search", "beams");
   refuses({{"mirostat", 2}}, 400, "mirostat", "sampler");
   refuses({{"model", "gpt-4"}}, 404, "model", "this server runs \"tales9m\"");
-  expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once)"), 400, "", "JSON: it is cut off after 16 bytes");
+  expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once)"), 400, "", "JSON: it is truncated after 16 bytes");
   expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once"}})"), 400, "", "JSON at byte 19 of 19");
 }
 

@@ -77,7 +77,7 @@ TEST(Fields, ErrorsNameTheFieldWhatItIsAndWhatWasExpected) {
          "\"words\" is [1]; expected a string or a list of strings");
   expect(error_of(R"({"needed": "a", "on": 1})"), "on", "invalid_type", "\"on\" is 1; expected true or false");
   expect(error_of(R"({"needed": "a", "beams": 4})"), "beams", "unsupported_parameter",
-         "\"beams\" is 4, and that is not supported: use another program");
+         "\"beams\" is 4, which is not supported: use another program");
   expect(error_of(R"({"needed": "a", "more": 1})", true), "more", "unknown_parameter",
          "\"more\" is not a field of this endpoint; /openapi.json lists those that are");
 }

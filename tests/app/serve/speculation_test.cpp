@@ -60,7 +60,7 @@ TEST(Speculation, TheServerHasADefault) {
   const Served recurrent({}, Golden::open("qwen3_5").model());
   const Reply refused = recurrent.post("/completion", {{"prompt", {5}}, {"n_predict", 1}, {"speculative.n_max", 4}});
   EXPECT_EQ(refused.status, 400);
-  EXPECT_NE(refused.body.find("cannot go back"), std::string::npos) << refused.body;
+  EXPECT_NE(refused.body.find("cannot be rolled back"), std::string::npos) << refused.body;
 }
 
 }  // namespace

@@ -256,7 +256,7 @@ TEST_F(Watched, RefusalsNameTheField) {
   refuses({{"inspect", "hook_embed"}, {"max_tokens", 0}}, "max_tokens", "/v1/inspect");
   refuses({{"inspect", "hook_embed"}, {"echo", true}, {"logprobs", 1}}, "echo", "scored");
   refuses({{"inspect", "hook_logits"}, {"max_tokens", 2000}}, "inspect", "a smaller \"max_tokens\"");
-  refuses({{"inspect", "resid_post.0[positions=99]"}}, "", "asks for one that is not there");
+  refuses({{"inspect", "resid_post.0[positions=99]"}}, "", "selects one that does not exist");
   refuses({{"edits", {{{"sae", "/etc"}, {"features", {"1=0"}}}}}}, "sae", "read no files");
   refuses({{"edits", {{{"positions", std::vector<std::string>(1025, "0")}, {"do", "zero"}}}}}, "", "1025 changes");
   refuses({{"edits", {{{"head", 77.1}, {"do", "zero"}}}}}, "", "77");

@@ -411,7 +411,7 @@ TEST(Speculate, ModelsThatCannotGoBackAreRefused) {
   GenerateOptions options;
   options.drafter = std::make_shared<LookupDrafter>(3);
   EXPECT_CONTAINS(message_of<InputError>([&] { generate(engine, Tokens{5, 6}, options); }),
-                  "has recurrent layers, whose state cannot go back behind a refused draft");
+                  "has recurrent layers, whose state cannot be rolled back after a rejected draft");
   EXPECT_CONTAINS(message_of<InputError>([&] { ModelDrafter(engine, borrowed(engine), 3); }), "has recurrent layers");
 }
 

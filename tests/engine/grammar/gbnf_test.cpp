@@ -92,7 +92,7 @@ TEST(Gbnf, RefusesWithTheLine) {
   EXPECT_EQ(refusal("root ::= [z-a]"), "a.gbnf, line 1: a range of characters ends before it begins");
   EXPECT_EQ(refusal("root ::= (\"a\""), "a.gbnf, line 1: expected ), found the end of the grammar");
   EXPECT_EQ(refusal("root ::= \"a\" )"), "a.gbnf, line 1: expected the end of the rule root, found \")\"");
-  EXPECT_EQ(refusal("root ::= * \"a\""), "a.gbnf, line 1: there is nothing in front of * that could be repeated");
+  EXPECT_EQ(refusal("root ::= * \"a\""), "a.gbnf, line 1: there is nothing before * that could be repeated");
   EXPECT_EQ(refusal("root ::= \"a\"{3,2}"), "a.gbnf, line 1: {3,2} asks for more than it allows");
   EXPECT_EQ(refusal("root ::= \"a\"{99999}"), "a.gbnf, line 1: repeats more than 10000 times");
   EXPECT_EQ(refusal("root ::= \"a\"*+"), "a.gbnf, line 1: a repetition is repeated; put brackets around it");

@@ -302,7 +302,7 @@ TEST(GgufSplit, ErrorsNameTheParts) {
   const std::string first = scratch / "split-00001-of-00002.gguf", second = scratch / "split-00002-of-00002.gguf";
   std::filesystem::copy(kFiles + "/split-00001-of-00002.gguf", first);
   EXPECT_EQ(message_of([&] { open_gguf(first); }),
-            first + ": is the first of 2 parts, but " + second + " is not there. Is the download complete?");
+            first + ": is the first of 2 parts, but " + second + " does not exist. Is the download complete?");
   std::filesystem::copy(kFiles + "/split-00002-of-00002.gguf", second);
   EXPECT_EQ(open_gguf(first).checkpoint.tensors().size(), 2u);
   EXPECT_EQ(message_of([&] { open_gguf(second); }),

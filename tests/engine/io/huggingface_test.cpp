@@ -70,10 +70,10 @@ TEST_F(HubCache, SaysWhatIsBroken) {
                 "HF_HUB_CACHE and HF_HOME move the cache");
   std::filesystem::remove(folder() + "/blobs/config.json.hash");
   EXPECT_EQ(message(),
-            folder() + "/snapshots/abc123/config.json: is a link to a file that is not there. Is the download complete?");
+            folder() + "/snapshots/abc123/config.json: is a link to a file that does not exist. Is the download complete?");
   cache.write(kFolder + "/refs/main", "def456");
   EXPECT_EQ(message(), folder() +
-                           "/snapshots/def456: is not there, although refs/main of google/gemma-2b names it; download it "
+                           "/snapshots/def456: does not exist, although refs/main of google/gemma-2b names it; download it "
                            "again with `vitrine pull google/gemma-2b`");
   cache.write(kFolder + "/refs/main", "../../../etc");
   EXPECT_EQ(message(), folder() + "/refs/main: does not name a revision; download it again with `vitrine pull google/gemma-2b`");
@@ -212,7 +212,7 @@ TEST_F(Folder, WithABrokenConfig) {
   const std::string config = scratch.write("config.json", "[1, 2]");
   EXPECT_EQ(message(scratch.path()), config + ": is not a JSON object; expected the settings of a model");
   scratch.write("config.json", "{\"a\": ");
-  EXPECT_CONTAINS(message(scratch.path()), config + ": is not valid JSON: it is cut off after 6 bytes");
+  EXPECT_CONTAINS(message(scratch.path()), config + ": is not valid JSON: it is truncated after 6 bytes");
   scratch.write("config.json", kConfig);
   const std::string generation = scratch.write("generation_config.json", "7");
   EXPECT_EQ(message(scratch.path()), generation + ": is not a JSON object; expected the settings of a model");

@@ -85,7 +85,7 @@ TEST(ResumableFile, KeepsWhatADiskThatIsFullHasTaken) {
     const std::string message = message_of<RunError>([&] { file.append(as_bytes(std::string(1500, 'x'))); });
     ::setrlimit(RLIMIT_FSIZE, &old);
     EXPECT_CONTAINS(message, "cannot be written at byte 1000");
-    EXPECT_CONTAINS(message, "the same command goes on from there");
+    EXPECT_CONTAINS(message, "the same command continues from there");
   }
   std::signal(SIGXFSZ, before);
   EXPECT_EQ(ResumableFile(scratch / "file", "recipe").written(), 1000u);

@@ -225,7 +225,7 @@ TEST_F(ShardErrors, MissingShard) {
 TEST_F(ShardErrors, BrokenLink) {
   std::filesystem::remove(scratch / second);
   scratch.link(second, "../blobs/abc");
-  EXPECT_EQ(message(), scratch / second + ": is a link to a file that is not there. Is the download complete?");
+  EXPECT_EQ(message(), scratch / second + ": is a link to a file that does not exist. Is the download complete?");
 }
 
 TEST_F(ShardErrors, TensorInNoShardOrAnother) {

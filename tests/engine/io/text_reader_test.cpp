@@ -99,7 +99,7 @@ TEST(TextReader, ZerosBehindGzipAreNoText) {
   }
   for (const std::string& rest : {std::string("x"), gzip(text), zeros.substr(0, 300'000) + "x"})
     EXPECT_CONTAINS(message_of([&] { documents_of(scratch.write("garbage.gz", gzip(text) + zeros.substr(0, 5) + rest)); }),
-                    "zeros behind gzip data, and then something else");
+                    "zeros after gzip data, and then something else");
   EXPECT_CONTAINS(message_of([&] { documents_of(scratch.write("garbage.gz", gzip(text) + "more")); }), "damaged gzip data");
 }
 

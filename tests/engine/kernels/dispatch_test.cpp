@@ -20,7 +20,7 @@ std::string message_for(std::string_view target) {
 
 TEST(Dispatch, UnknownTargetNamesTheKnownOnes) {
   EXPECT_EQ(message_for("sse9"),
-            "VITRINE_TARGET=sse9: no such target; expected one of reference, avx2, avx512, avx512_bf16, amx, neon, neon_dot, "
+            "VITRINE_TARGET=sse9: unknown target; expected one of reference, avx2, avx512, avx512_bf16, amx, neon, neon_dot, "
             "neon_i8mm, neon_bf16, wasm.");
 }
 

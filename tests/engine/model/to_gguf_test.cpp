@@ -358,7 +358,7 @@ TEST(WrittenModels, AreRefusedWhereTheArchitectureHasNoTensorForTheirRope) {
     const OpenedModel opened = open_model(files);
     EXPECT_CONTAINS(
         message_of([&] { plan_gguf(opened, {}, mixture_encoding(opened, *find_mixture("f32"))); }),
-        "config.json: scales RoPE in a way that a GGUF file says by the tensor rope_freqs.weight, which the architecture")
+        "config.json: scales RoPE in a way that a GGUF file stores in the tensor rope_freqs.weight, which the architecture")
         << model;
   }
 }

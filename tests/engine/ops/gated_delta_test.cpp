@@ -166,8 +166,8 @@ TEST_F(GatedDelta, RefusesToCountSomeRowsOfAStep) {
     FAIL() << "the state behind the third row is not known";
   } catch (const UsageError& e) {
     EXPECT_STREQ(e.what(),
-                 "a step of 5 rows cannot count for its first 3 alone: the layers with a recurrence have their state behind the "
-                 "last row only. Run a step of the rows that shall count");
+                 "a step of 5 rows cannot count for its first 3 alone: the layers with a recurrence have their state after "
+                 "the last row only. Run a step of the rows that shall count");
   }
   step.commit();
   sequence.truncate(5);
@@ -176,8 +176,8 @@ TEST_F(GatedDelta, RefusesToCountSomeRowsOfAStep) {
     FAIL() << "the state behind the second row is not known";
   } catch (const UsageError& e) {
     EXPECT_STREQ(e.what(),
-                 "a sequence of 5 positions cannot go back to 2: the layers with a recurrence have their state behind the last "
-                 "position only. Begin the sequence anew");
+                 "a sequence of 5 positions cannot go back to 2: the layers with a recurrence have their state after the "
+                 "last position only. Start a new sequence");
   }
 }
 

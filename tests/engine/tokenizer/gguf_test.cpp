@@ -254,7 +254,7 @@ TEST(GgufVocabulary, NamesWhatIsWrong) {
   spec.kind = "t5";
   expect_refused(spec, "tokenizer.ggml.model is \"t5\"; vitrine knows \"llama\"");
   spec = good, spec.pre = "new-one";
-  expect_refused(spec, "tokenizer.ggml.pre is \"new-one\", which vitrine does not know; it knows gpt-2");
+  expect_refused(spec, "tokenizer.ggml.pre is \"new-one\", which is not supported; supported are gpt-2");
   spec = good, spec.pieces[7] = spec.pieces[3];
   expect_refused(spec, "tokenizer.ggml.tokens 3 and 7 are both");
   spec = good, spec.merges[0] = "nospace";

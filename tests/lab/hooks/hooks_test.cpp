@@ -198,8 +198,8 @@ TEST_F(Refusals, LayersThatTheModelLacks) {
 }
 
 TEST_F(Refusals, SlicesThatSelectNothing) {
-  EXPECT_CONTAINS(refused({"q.0[positions=6]"}), "asks for one that is not there: blocks.0.attn.hook_q has 6 positions, 0 to 5");
-  EXPECT_CONTAINS(refused({"q.0[positions=-7]"}), "not there");
+  EXPECT_CONTAINS(refused({"q.0[positions=6]"}), "selects one that does not exist: blocks.0.attn.hook_q has 6 positions, 0 to 5");
+  EXPECT_CONTAINS(refused({"q.0[positions=-7]"}), "does not exist");
   EXPECT_CONTAINS(refused({"q.0[positions=4:2]"}), "selects nothing");
   EXPECT_CONTAINS(refused({"k.0[heads=2:4]"}), "selects nothing: blocks.0.attn.hook_k has 2 heads, 0 to 1");
   EXPECT_CONTAINS(refused({"resid_post.0[heads=0]"}), "asks for heads, and no hook that it fits has any");

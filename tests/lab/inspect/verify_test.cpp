@@ -210,7 +210,7 @@ TEST_F(VerifyFiles, MaskedPositionsAreNotCompared) {
 }
 
 TEST_F(VerifyFiles, RefusesWhatCannotBeCompared) {
-  EXPECT_CONTAINS(refused(scratch / "nowhere"), "is not there");
+  EXPECT_CONTAINS(refused(scratch / "nowhere"), "does not exist");
   std::filesystem::create_directory(scratch / "empty");
   EXPECT_CONTAINS(refused(scratch / "empty"), "holds no .safetensors file");
   EXPECT_CONTAINS(refused(write("a.safetensors", {owned("logits", logits.shape, logits.values)})), "has no tokens");

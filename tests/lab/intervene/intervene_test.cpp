@@ -167,7 +167,7 @@ TEST(Recipe, RefusesEmptyPlaces) {
   const std::string begin = "prompt: {tokens: [2, 5]}\ncorrupt: {tokens: [2, 6]}\n";
   const auto refused = [&](const std::string& rest) { return message_of<FileError>([&] { parse(begin + rest); }); };
   EXPECT_CONTAINS(refused("interventions:\n  - mlp: 0\n    positions:\n    do: zero\n"),
-                  "\"interventions[0].positions\" is empty; expected at least one, or no such key for all");
+                  "\"interventions[0].positions\" is empty; expected at least one, or omit the key for all");
   for (const char* key : {"layers", "heads", "positions"})
     EXPECT_CONTAINS(refused(std::string("patch: {what: z, ") + key + ": null}\n"), std::string("\"patch.") + key + "\" is empty");
 }

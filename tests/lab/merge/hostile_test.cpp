@@ -460,8 +460,8 @@ TEST_F(HostileMerge, RecipesThatAreRefused) {
                   "r.yml:3: \"slices[0].sources[0].layer_range[1]\" is \"99999999999999999999\"; expected a whole number");
   EXPECT_CONTAINS(refusal(slices("[-1, 2]")), "layer_range[0]\" is \"-1\"; expected a whole number from 0");
   EXPECT_CONTAINS(refusal(slices("[0, 60000]")), "asks for layers 0 to 59999; " + a + " has 2 layers");
-  EXPECT_CONTAINS(refusal(slices("[2, 1]")), "expected an end behind the first layer");
-  EXPECT_CONTAINS(refusal(slices("[1, 1]")), "expected an end behind the first layer");
+  EXPECT_CONTAINS(refusal(slices("[2, 1]")), "expected an end after the first layer");
+  EXPECT_CONTAINS(refusal(slices("[1, 1]")), "expected an end after the first layer");
   EXPECT_CONTAINS(refusal(slices("[0]")), "is a list of 1; expected [first, end]");
   EXPECT_CONTAINS(refusal(slices("7")), "expected [first, end]");
   EXPECT_CONTAINS(refusal(linear({a, a})), "is named twice");

@@ -86,7 +86,7 @@ TEST(SparseAutoencoder, ReadsTheHookFromGemmaScopesPath) {
 
 TEST(SparseAutoencoder, RefusesWhatIsNotOne) {
   const Scratch scratch;
-  EXPECT_CONTAINS(message_of([&] { read_sae(scratch / "absent"); }), "no such file or directory");
+  EXPECT_CONTAINS(message_of([&] { read_sae(scratch / "absent"); }), "the file or directory does not exist");
   EXPECT_CONTAINS(message_of([&] { read_sae(scratch.path()); }), "there is no cfg.json");
 
   const std::string weights = kAutoencoders + "/topk/sae_weights.safetensors";

@@ -243,7 +243,7 @@ TEST(Forms, RefusesWhatDoesNotFit) {
   train(parsed(form_config(scratch, run, "  norms: post\n")), false);
   TrainConfig other = parsed(form_config(scratch, run, "  norms: off\n"));
   other.steps = 4;
-  EXPECT_NE(error_of([&] { train(other, true); }).find("must stay as they were when a run goes on"), std::string::npos);
+  EXPECT_NE(error_of([&] { train(other, true); }).find("must not change when a run is resumed"), std::string::npos);
   other = parsed(form_config(scratch, run, ""));  // as_is: as the checkpoint has them
   other.steps = 4;
   EXPECT_EQ(train(other, true).step, 4);

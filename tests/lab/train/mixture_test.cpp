@@ -115,7 +115,7 @@ TEST_F(Mixture, IsReadFromTheConfiguration) {
   EXPECT_CONTAINS(refused("[{path: a, weight: 0}]"), "expected a weight from 1e-9 to 1e9; leave a folder out");
   EXPECT_CONTAINS(refused("[{path: a, wait: 1}]"), "\"data.train[0].wait\" is not known. Here can stand: path, weight");
   EXPECT_CONTAINS(refused("[{weight: 1}]"), "path");
-  EXPECT_CONTAINS(refused("[a, b, a]"), "stands in the list twice");
+  EXPECT_CONTAINS(refused("[a, b, a]"), "is in the list twice");
   EXPECT_CONTAINS(refused("[]"), "expected a folder made by `vitrine data`, or a list");
 }
 

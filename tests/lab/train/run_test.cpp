@@ -446,7 +446,7 @@ TEST_F(TrainRun, ADamagedCheckpointIsRefused) {
   train(config("run", "ema: 0.9\n"), false, until(6));
   ASSERT_EQ(RunFolder(scratch / "run").steps().back(), 6);
   const int64_t earlier = *(RunFolder(scratch / "run").steps().rbegin() + 1);
-  const std::string advice = "/run/step-6 away: then --resume goes on from step " + std::to_string(earlier);
+  const std::string advice = "/run/step-6 away: then --resume continues from step " + std::to_string(earlier);
   const auto refusal = [&] { return message_of<InputError>([&] { train(config("run", "ema: 0.9\n"), true); }); };
   for (const std::string name : {"model.safetensors", "config.json", "training/optimizer.safetensors", "ema/model.safetensors"}) {
     const std::string file = "run/step-6/" + name, content = read_file(scratch / file);
@@ -534,8 +534,8 @@ TEST_F(TrainRun, AFullDiskLeavesTheLastCheckpointIntact) {
   setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, ignored);
   EXPECT_CONTAINS(message, "model.safetensors");
-  EXPECT_CONTAINS(message,
-                  "The checkpoint of step 4 was not written; that of step 3 is intact. Make room and go on with --resume");
+  EXPECT_CONTAINS(
+      message, "The checkpoint of step 4 was not written; that of step 3 is intact. Free some space and continue with --resume");
   EXPECT_EQ(weights_bytes(scratch / "run/step-3"), before);
   for (const std::string& name : names_under(scratch / "run")) EXPECT_FALSE(name.starts_with(".")) << name;
   train(config("whole"), false);
@@ -652,7 +652,9 @@ TEST_F(TrainRun, AContinuationMayNotChangeTheData) {
   EXPECT_CONTAINS(message, ", and " + scratch / "other" + " has ");
   EXPECT_CONTAINS(message, "Set data.train back, or begin a new run from ");
   EXPECT_CONTAINS(message_of<InputError>([&] { train(on(data("longer", 3, 700)), true); }),
-                  "the run has learned from data of 600 tokens, and " + scratch / "longer" + " has 700, so the run cannot go on");
+                  "the run has learned from data of 600 tokens, and " + scratch / "longer" +
+                      " has 700, so the run cannot be "
+                      "resumed");
   EXPECT_EQ(train(on(data("copy", 3)), true).step, 12);  // the same under another name
 }
 

@@ -139,7 +139,7 @@ PictureJson data_of_gradient_hooks(Studio& studio) {
 PictureJson data_of_input_attribution(Studio& studio) {
   const int64_t position = studio.options.position.value_or(studio.tokens() - 1);
   if (position < 0 || position >= studio.tokens())
-    throw InputError(fmt::format("position {} is not there; expected 0 to {}", position, studio.tokens() - 1));
+    throw InputError(fmt::format("position {} does not exist; expected 0 to {}", position, studio.tokens() - 1));
   // A tape that runs each block again keeps one at a time.
   if (const std::string why = refused(studio, 1); !why.empty()) return absent(why);
   const auto ids = std::span(studio.prompt.ids).first(static_cast<size_t>(position) + 1);

@@ -309,7 +309,7 @@ void prepare(const ModelFacts& facts, const ObserveOptions& options, Observation
   for (int64_t p = 0; p < out.tokens; p += step) out.positions.push_back(p);
   const auto in_range = [&](const char* what, int64_t i, int64_t size) {
     if (i < 0 || i >= size)
-      throw InputError(std::string(what) + " " + std::to_string(i) + " is not there: this model has " + std::to_string(size) +
+      throw InputError(std::string(what) + " " + std::to_string(i) + " does not exist: this model has " + std::to_string(size) +
                        ", 0 to " + std::to_string(size - 1));
   };
   in_range("layer", options.row_layer, s.n_layers);
@@ -321,7 +321,7 @@ void prepare(const ModelFacts& facts, const ObserveOptions& options, Observation
   out.row_head = options.row_head;
   out.row_target = options.row_target < 0 ? out.tokens - 1 : options.row_target;
   if (out.row_target >= out.tokens)
-    throw InputError("position " + std::to_string(out.row_target) + " is not there: the prompt has " +
+    throw InputError("position " + std::to_string(out.row_target) + " does not exist: the prompt has " +
                      std::to_string(out.tokens) + " tokens, 0 to " + std::to_string(out.tokens - 1));
   if ((options.needs & kNeedPatterns) == 0) return;
 

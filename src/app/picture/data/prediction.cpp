@@ -117,7 +117,7 @@ PictureJson data_of_logit_attribution(Studio& studio) {
   const int64_t position = studio.options.position.value_or(studio.tokens() - 1);
   constexpr size_t kExplained = 5;
   if (position < 0 || position >= studio.tokens())
-    throw InputError(fmt::format("position {} is not there: the prompt has {}, 0 to {}", position,
+    throw InputError(fmt::format("position {} does not exist: the prompt has {}, 0 to {}", position,
                                  plural(studio.tokens(), "token"), studio.tokens() - 1));
   const auto& next = studio.seen.next[static_cast<size_t>(position)];
   std::vector<int32_t> targets;
