@@ -238,8 +238,8 @@ TEST(PictureCommand, RefusesWrongInput) {
   expect_refused({"picture", "tokens", "--tokens", "2,9999"}, {"9999"});
   expect_refused({"picture", "tokens", "--tokens", "2;3"}, {"several sequences"});
   expect_refused({"picture", "tokens", "text", "--tokens", "2"}, {"--tokens"});
-  expect_refused({"picture", "softmax", "--layer", "8"}, {"layer 8 is not there", "0 to 7"});
-  expect_refused({"picture", "softmax", "The king", "--position", "99"}, {"position 99 is not there", "0 to 2"});
+  expect_refused({"picture", "softmax", "--layer", "8"}, {"layer 8 does not exist", "0 to 7"});
+  expect_refused({"picture", "softmax", "The king", "--position", "99"}, {"position 99 does not exist", "0 to 2"});
   expect_refused({"picture", "softmax", "--head", "-1"}, {"--head"});
   expect_refused({"picture", "embedding-neighbors", "--sum", "king queen"}, {"where a sign should stand"});
   expect_refused({"picture", "embedding-cosine", "--words", "xylophonist"}, {"xylophonist"});
