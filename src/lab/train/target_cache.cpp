@@ -18,6 +18,7 @@
 #include "io/atomic_file.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
+#include "train/data/token_data.h"
 
 namespace vitrine {
 namespace {

@@ -62,7 +62,8 @@ TEST(Npz, AChangedNumberIsAnError) {
   const size_t at = whole.find(numbers);
   ASSERT_NE(at, std::string::npos);
   whole[at + 6] = static_cast<char>(whole[at + 6] ^ 1);
-  EXPECT_CONTAINS(message_of([&] { open_npz(scratch.write("damaged.npz", whole)); }), "W_enc.npy does not match the archive's checksum");
+  EXPECT_CONTAINS(message_of([&] { open_npz(scratch.write("damaged.npz", whole)); }),
+                  "W_enc.npy does not match the archive's checksum");
 }
 
 TEST(Npz, ASizeThatNoArrayHasIsAnError) {
