@@ -1,12 +1,13 @@
 #pragma once
 // Rotary positions.
 #include "ops/context.h"
+#include "ops/rope_spec.h"
 #include "ops/step.h"
 
 namespace vitrine {
 
-/// Turns each pair of components of each head by position · frequency; the layout says which components pair up.
-/// arXiv:2104.09864. Angles are f32 whatever else is. Scores of turned queries and keys depend on the offset alone.
+/// Rotates each pair of components of each head by position · frequency; the layout says which components pair up.
+/// arXiv:2104.09864. Angles are f32 whatever else is. Scores of rotated queries and keys depend on the offset alone.
 ///
 /// x [rows, n, head_dim]; returns the same shape. Components from spec.rotary_dim on stay.
 /// Backward: x. Errors: ShapeError if rotary_dim is odd or exceeds head_dim.

@@ -12,6 +12,7 @@
 #include "io/file_checks.h"
 #include "merge/output.h"
 #include "merge/parameters.h"
+#include "merge/plan_config.h"
 #include "merge/plan_notes.h"
 #include "model/config_file.h"
 #include "model/from_gguf.h"
@@ -22,8 +23,6 @@ namespace vitrine {
 namespace {
 
 DType promoted(DType a, DType b) { return a == b ? a : DType::f32; }
-
-bool is_whole(DType dtype) { return dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8; }
 
 class Planner {
  public:
@@ -40,8 +39,8 @@ class Planner {
     note_left_out();
     note_idle_filters(plan_);
     note_other_tokenizers(plan_);
-    finish_config();
-    order_and_shard();
+    plan_config(plan_, found_);
+    plan_shards(plan_);
   }
 
  private:
@@ -201,7 +200,7 @@ class Planner {
     const auto belongs = [&](const std::string& name) { return holds(module, name); };
     std::string all_stacks;
     for (const std::string& stack : stacks) all_stacks += (all_stacks.empty() ? "" : ", ") + stack;
-    n_stacks_ = std::max(n_stacks_, stacks.size());
+    found_.stacks = std::max(found_.stacks, stacks.size());
     const bool sliced = module.slices.front().sources.front().end >= 0;
     std::erase_if(stacks, [&](const std::string& stack) { return !belongs(stack); });
     if (!everything && stacks.empty())
@@ -240,7 +239,7 @@ class Planner {
           const double t = layers > 1 ? static_cast<double>(i) / static_cast<double>(layers - 1) : 1;
           for (const std::string& rest : rests) plan_tensor(module, slice, LayerName{stack, layer, rest}, layer, i, t);
           const SliceSource& from = slice.sources[static_cast<size_t>(std::max(0, base_of(slice)))];
-          if (sliced) sliced_[stack].push_back({&input(from.model).config(), from.first + i});
+          if (sliced) found_.sliced[stack].push_back({&input(from.model).config(), from.first + i});
         }
       }
     }
@@ -265,7 +264,7 @@ class Planner {
       std::string name = place.with_layer(source.first + offset);
       const InputTensor* found = model.find(name);
       present = present || found != nullptr;
-      if (found == nullptr && is_head(name)) {  // the embedding is its output matrix
+      if (found == nullptr && is_head(plan_, name)) {  // the embedding is its output matrix
         name = model.embedding();
         found = model.find(name);
         tied = true;
@@ -276,22 +275,17 @@ class Planner {
         continue;
       }
       if (static_cast<int>(i) == base) tensor.base = static_cast<int>(tensor.sources.size());
-      tensor.vocabulary = tensor.vocabulary || name == model.embedding() || is_head(name);
+      tensor.vocabulary = tensor.vocabulary || name == model.embedding() || is_head(plan_, name);
       tensor.sources.push_back({index, name, found});
       from.push_back(&source);
     }
     if (!present) return;  // a head that no source has on its own
-    if (tied) untied_ = true;
+    if (tied) found_.untied = true;
     if (lack > 0 && !resolve_missing(tensor, from, lacking)) return;
     resolve_shape(tensor);
     resolve_type(tensor);
     if (!tensor.copied) resolve_parameters(tensor, module, slice, from);
     plan_.tensors.push_back(std::move(tensor));
-  }
-
-  bool is_head(const std::string& name) const {
-    return std::any_of(plan_.inputs.begin(), plan_.inputs.end(),
-                       [&](const auto& model) { return !name.empty() && model->head() == name; });
   }
 
   // Whether the tensor is made at all.
@@ -347,7 +341,7 @@ class Planner {
       check_rows(tensor);
       tensor.shape[0] = plan_.tokens->rows;
     }
-    if (rows && !plan_.tokens && plan_.options.truncate_embeddings) vocab_size_ = tensor.shape[0];
+    if (rows && !plan_.tokens && plan_.options.truncate_embeddings) found_.vocab_size = tensor.shape[0];
   }
 
   // Rows of tokens are taken by their number, wherever the token plan says that they are.
@@ -359,7 +353,7 @@ class Planner {
       const auto& shape = source.tensor->shape;
       const MergeInput& model = *plan_.inputs[source.input];
       const int64_t rows = model.find(model.embedding())->shape.front();
-      if (shape.size() != 2 || shape.front() < rows || is_whole(source.tensor->dtype)) {
+      if (shape.size() != 2 || shape.front() < rows || is_integer(source.tensor->dtype)) {
         plan_.problems.push_back(tensor.name + " is " + shape_text(shape) + " " + std::string(name_of(source.tensor->dtype)) +
                                  " in " + name(source.input) + "; tokens are aligned in matrices of float numbers with a row " +
                                  "for each of the " + std::to_string(rows) + " rows of the embedding");
@@ -384,7 +378,7 @@ class Planner {
     DType type = tensor.sources.front().tensor->dtype;
     for (const PlannedTensor::Source& source : tensor.sources) {
       const DType other = source.tensor->dtype;
-      if (other != type && (is_whole(other) || is_whole(type))) {
+      if (other != type && (is_integer(other) || is_integer(type))) {
         plan_.problems.push_back(tensor.name + " is " + std::string(name_of(tensor.sources.front().tensor->dtype)) + " in " +
                                  plan_.inputs[tensor.sources.front().input]->name() + " and " + std::string(name_of(other)) +
                                  " in " + plan_.inputs[source.input]->name() +
@@ -393,7 +387,7 @@ class Planner {
       }
       type = promoted(type, source.tensor->dtype);
     }
-    if (is_whole(type)) {
+    if (is_integer(type)) {
       tensor.copied = true;
       tensor.dtype = type;
       return;
@@ -422,118 +416,10 @@ class Planner {
     }
   }
 
-  void finish_config() {
-    plan_.config = plan_.inputs[plan_.donor]->config();
-    if (!plan_.config.is_object()) return;
-    set_config_unpacked(plan_.config);
-    std::set<DType> types;
-    for (const PlannedTensor& tensor : plan_.tensors)
-      if (!is_whole(tensor.dtype)) types.insert(tensor.dtype);
-    if (const auto named = recipe_.out_dtype ? recipe_.out_dtype : recipe_.dtype) {
-      set_config_dtype(plan_.config, *named);
-    } else if (types.size() == 1) {
-      set_config_dtype(plan_.config, *types.begin());
-    }
-    choose_layers();
-    if (!layers_.empty()) {
-      set_config_layers(plan_.config, layers_);
-      keep_windows();
-      plan_.stacked = true;
-      note_unless_it_opens();
-    }
-    if (plan_.tokens) set_config_vocab_size(plan_.config, plan_.tokens->rows);
-    if (vocab_size_) set_config_vocab_size(plan_.config, *vocab_size_);
-    const bool has_head =
-        std::any_of(plan_.tensors.begin(), plan_.tensors.end(), [&](const PlannedTensor& t) { return is_head(t.name); });
-    // It was made of tied and of separate ones; some files of tied models hold the output matrix all the same.
-    const bool differ = std::any_of(plan_.inputs.begin(), plan_.inputs.end(), [&](const auto& model) {
-      return config_tied(model->config()).value_or(false) != config_tied(plan_.config).value_or(false);
-    });
-    if (has_head && (untied_ || differ)) set_config_tied(plan_.config, false);
-  }
-
-  // Which stack the configuration counts, if the recipe cuts it into slices: the one that has as many layers as it says, or the
-  // only one. Whole models keep their configuration: files may hold more stacks, and layers that it does not count.
-  void choose_layers() {
-    if (sliced_.empty()) return;
-    const auto counted = config_layers(plan_.config);
-    for (const auto& [stack, layers] : sliced_)
-      if (counted && (n_stacks_ == 1 || plan_.inputs[plan_.donor]->layers(stack) == *counted)) {
-        layers_ = layers;
-        return;
-      }
-    plan_.notes.push_back("the configuration of " + plan_.inputs[plan_.donor]->name() + " does not count the layers of " +
-                          sliced_.begin()->first + "; config.json keeps the number that it says");
-  }
-
-  // A layer keeps its window wherever it is put, also where the family tells layers with a window by their place.
-  void keep_windows() {
-    std::map<const Json*, std::optional<std::vector<int64_t>>> by_config;
-    std::vector<int64_t> wanted;
-    for (const ConfigLayer& layer : layers_) {
-      const auto known = by_config.find(layer.config);
-      const auto& windows = known != by_config.end() ? known->second : by_config[layer.config] = config_windows(*layer.config);
-      if (!windows || static_cast<size_t>(layer.layer) >= windows->size()) return;
-      wanted.push_back((*windows)[static_cast<size_t>(layer.layer)]);
-    }
-    const auto says = [&] { return config_windows(plan_.config); };
-    if (const auto now = says(); !now || *now == wanted) return;
-    Json before = plan_.config;
-    set_config_windows(plan_.config, wanted);
-    if (const auto now = says(); now && *now == wanted) return;
-    plan_.config = std::move(before);
-    plan_.notes.push_back("the configuration cannot say that the layers keep their windows; each has that of its new place");
-  }
-
-  // A stack of layers may be none that the family's configuration can express, as where the last layers share keys.
-  void note_unless_it_opens() {
-    if (plan_.inputs[plan_.donor]->opened() == nullptr) return;
-    ModelFiles files;
-    files.config = plan_.config;
-    files.config_path = "config.json";
-    try {
-      model_from_config(files);
-    } catch (const InputError& error) {
-      plan_.notes.push_back("vitrine cannot run the result: " + std::string(error.what()));
-    }
-  }
-
-  // mergekit's order, which decides what goes into which file: by the last of the sources' names.
-  void order_and_shard() {
-    const auto key = [](const PlannedTensor& tensor) {
-      std::string last;
-      for (const PlannedTensor::Source& source : tensor.sources) last = std::max(last, source.name);
-      return last;
-    };
-    merge_sort(plan_.tensors, [&](const PlannedTensor& a, const PlannedTensor& b) { return key(a) < key(b); });
-    std::set<std::string> seen;
-    for (const PlannedTensor& tensor : plan_.tensors)
-      if (!seen.insert(tensor.name).second)
-        throw UsageError(recipe_.path + ": two modules of the recipe make the tensor " + tensor.name);
-    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
-      const uint64_t bytes = row_bytes(plan_.tensors[i].dtype, static_cast<size_t>(plan_.tensors[i].elements()));
-      if (plan_.shards.empty() || (plan_.options.shard_bytes > 0 && plan_.shards.back().bytes > 0 &&
-                                   plan_.shards.back().bytes + bytes > static_cast<uint64_t>(plan_.options.shard_bytes)))
-        plan_.shards.emplace_back();
-      plan_.shards.back().tensors.push_back(i);
-      plan_.shards.back().bytes += bytes;
-    }
-    const size_t n = plan_.shards.size();
-    for (size_t i = 0; i < n; ++i) {
-      char name[64];
-      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, n);
-      plan_.shards[i].file = n == 1 ? "model.safetensors" : name;
-    }
-  }
-
   MergePlan& plan_;
   const MergeRecipe& recipe_;
   const MergeMethod& method_;
-  std::vector<ConfigLayer> layers_;                         // of the result, for its configuration
-  std::map<std::string, std::vector<ConfigLayer>> sliced_;  // of each stack that the recipe cuts into slices
-  size_t n_stacks_ = 0;
-  std::optional<int64_t> vocab_size_;
-  bool untied_ = false;
+  ConfigFindings found_;
 };
 
 }  // namespace

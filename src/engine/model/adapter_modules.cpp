@@ -1,0 +1,120 @@
+#include "model/adapter_modules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "model/expert_modules.h"
+#include "model/gguf_order.h"
+#include "model/layer_name.h"
+
+namespace vitrine {
+namespace {
+
+using Module = Adapter::Module;
+
+// Dropout draws from streams of random numbers beyond those of the models' own dropout.
+constexpr uint64_t kDropoutSites = uint64_t{1} << 63;
+
+bool ends_in(const std::string& module, const std::string& target) {
+  return module == target ||
+         (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
+}
+
+std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+double scale_of(double alpha, int64_t rank, bool rslora) {
+  return alpha / (rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+}
+
+}  // namespace
+
+std::vector<Module> modules_of(const OpenedModel& opened) {
+  const bool gguf = opened.files.kind == ModelFiles::Kind::gguf;
+  std::vector<Module> modules;
+  for (const FileTensor& tensor : file_tensors(*opened.model, false)) {
+    const TensorLine& line = *tensor.parts.front();
+    const int64_t layer = split_layer(line.ours).first;
+    if (line.weight == nullptr || layer < 0) continue;
+    if (line.layout.experts > 0 && line.layout.experts_stacked) continue;  // one tensor of many matrices: expert_modules
+    Module& m = modules.emplace_back();
+    m.name = tensor.name;
+    for (const std::string_view ending : {".weight", "_weight"})
+      if (m.name.ends_with(ending)) {
+        m.name.resize(m.name.size() - ending.size());
+        break;
+      }
+    m.ours = line.ours;
+    m.layer = layer;
+    m.in = line.in.size;
+    m.out = line.file_outputs(false);
+    m.by_columns = tensor.by_columns;
+    if (gguf) {
+      m.file_row = gguf_rows(line, opened.model->shape().head_dim);
+      m.file_column = gguf_columns(line);
+    }
+    for (const TensorLine* part : tensor.parts) {
+      m.weights.push_back(part->weight);
+      m.part_sizes.push_back(part->out.size);
+    }
+  }
+  return modules;
+}
+
+bool named_by(const std::string& target, const Module& m) {
+  if (target == kAllLinear) return !m.of_parameter;
+  return ends_in(m.name, target) && (!m.of_parameter || target.find('.') != std::string::npos);
+}
+
+std::string short_name(const Module& m) { return (m.of_parameter ? "experts." : "") + last_name(m.name); }
+
+std::vector<std::string> last_names(const std::vector<Module>& modules) {
+  std::vector<std::string> names;
+  for (const Module& m : modules)
+    if (std::find(names.begin(), names.end(), short_name(m)) == names.end()) names.push_back(short_name(m));
+  return names;
+}
+
+void set_size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index) {
+  m.rank = rank;
+  m.values.resize(static_cast<size_t>(m.a_count() + m.b_count()));
+  LowRank part;
+  part.scale = scale_of(alpha, rank, options.rslora);
+  part.dropout = options.dropout;
+  part.site = kDropoutSites + index;
+  part.A.name = m.tensor_name('A');
+  part.A.out = rank;
+  part.A.in = m.in;
+  part.A.stride = static_cast<size_t>(m.in) * sizeof(float);
+  part.B.name = m.tensor_name('B');
+  part.B.in = rank;
+  part.B.stride = static_cast<size_t>(rank) * sizeof(float);
+  m.parts.assign(m.weights.size(), part);
+  for (size_t i = 0; i < m.parts.size(); ++i) m.parts[i].B.out = m.part_sizes[i];
+}
+
+std::vector<Module> parameters_of(const OpenedModel& opened, const AdapterOptions& options) {
+  std::vector<Module> chosen;
+  for (Module& m : expert_modules(opened)) {
+    const auto names = [&](const std::string& target) { return named_by(target, m); };
+    if (std::none_of(options.targets.begin(), options.targets.end(), names)) continue;
+    if (!chosen.empty() && chosen.back().layer == m.layer) chosen.back().inner = true;
+    chosen.push_back(std::move(m));
+  }
+  return chosen;
+}
+
+void check_dropout(const AdapterOptions& options, const std::vector<Module>& modules) {
+  const auto of_experts = std::find_if(modules.begin(), modules.end(), [](const Module& m) { return m.of_parameter; });
+  if (options.dropout > 0 && of_experts != modules.end())
+    throw InputError("lora.dropout is " + Json(options.dropout).dump() + ", and " + of_experts->name +
+                     " is a parameter of many matrices, for which PEFT has no dropout. Set it to 0");
+}
+
+void attach(OpenedModel& opened, std::shared_ptr<Adapter> adapter) {
+  VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
+  for (const Module& m : adapter->modules())
+    for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
+  opened.adapter = std::move(adapter);
+}
+
+}  // namespace vitrine
