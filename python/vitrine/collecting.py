@@ -143,7 +143,7 @@ class Activations:
                 begin, end = (8 + header_bytes + offset for offset in tensor["data_offsets"])
                 shape, type = tensor["shape"], types[tensor["dtype"]]
                 if not 8 + header_bytes <= begin <= end <= whole.size or shape[0] != tokens:
-                    raise FileError(f"{path}: is cut off, or does not hold what the manifest says of {name}")
+                    raise FileError(f"{path}: is truncated, or does not contain what the manifest says of {name}")
                 arrays[name] = whole[begin:end].view(type).reshape(shape)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
             if isinstance(error, FileError):

@@ -50,7 +50,7 @@ def _range(request: str, text: str, size: int) -> slice:
     if ":" not in text:
         i = int(text) + (size if int(text) < 0 else 0)
         if not 0 <= i < size:
-            raise fail("asks for one that is not there")
+            raise fail("selects one that does not exist")
         return slice(i, i + 1)
     first, end, _ = slice(*(int(part) if part else None for part in text.split(":"))).indices(size)
     if first >= end:
