@@ -105,7 +105,7 @@ function Answer() {
 function Section({ step, at }: { step: Step; at: number }) {
   const [first, ...others] = step.text;
   return (
-    <section id={step.id} aria-labeledby={`heading-${step.id}`}>
+    <section id={step.id} aria-labelledby={`heading-${step.id}`}>
       <h2 id={`heading-${step.id}`}><span class="number" aria-hidden="true">{at}</span> {step.title}</h2>
       {first !== undefined && <p><Prose text={first} /></p>}
       {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}><Formula text={line} /></p>)}</div>}
@@ -156,7 +156,7 @@ function Lacking() {
   const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name));
   if (names.length === 0) return null;
   return (
-    <section id="lacking" aria-labeledby="heading-lacking">
+    <section id="lacking" aria-labelledby="heading-lacking">
       <h2 id="heading-lacking">What this model does without</h2>
       {names.map((name) => <Picture key={name} name={name} />)}
     </section>

@@ -29,7 +29,7 @@ interface Props {
 
 export function Figure({ name, title, caption, alt, wide, made = [], table, alone = true, children }: Props) {
   return (
-    <figure id={`picture-${name}`} data-picture={name} class={wide ? "wide" : undefined} aria-labeledby={`title-${name}`} aria-describedby={`alt-${name}`}>
+    <figure id={`picture-${name}`} data-picture={name} class={wide ? "wide" : undefined} aria-labelledby={`title-${name}`} aria-describedby={`alt-${name}`}>
       <p class="figure-title"><span id={`title-${name}`}>{title}</span>{made.map((of) => <Fragment key={of}>{" "}<MadeOf of={of} /></Fragment>)}</p>
       <p class="unseen" id={`alt-${name}`}>{withSpaces(alt)}</p>
       <div class="figure-body">{children}</div>

@@ -174,7 +174,7 @@ export function ModelMap({ steps }: { steps: readonly Step[] }) {
   );
   const attentionWide = drawn === null ? 0 : drawn.boxes.filter((one) => one.kind === "attention" && one.layer === 0).reduce((sum, one) => sum + one.width + 1, 0);
   return (
-    <figure class="map" id="map" aria-labeledby="title-map" aria-describedby="alt-map">
+    <figure class="map" id="map" aria-labelledby="title-map" aria-describedby="alt-map">
       <p class="figure-title" id="title-map">The map: every part of this model, to scale</p>
       <p class="unseen" id="alt-map">
         From top to bottom: the prompt, the embedding table, {plural(m.nLayers, "layer")} with {plural(m.nHeads, "attention head")} and an MLP each, and the scores. The embedding has {count(s.embedding)} numbers, the attention of one layer {count(s.attention)}, the rest of a layer {count(s.mlp)}.

@@ -57,7 +57,7 @@ export function App() {
         <Composer one={one} field={composer} />
       </main>
       {glass !== null && <Glass key={glass.message.id} one={one} message={glass.message} token={glass.token} />}
-      <dialog ref={help} class="help" aria-labeledby="help-title"><Shortcuts onClose={() => help.current?.close()} /></dialog>
+      <dialog ref={help} class="help" aria-labelledby="help-title"><Shortcuts onClose={() => help.current?.close()} /></dialog>
       <Notice text={app.notice} />
       <div class="unseen" role="status">{app.said}</div>
     </div>

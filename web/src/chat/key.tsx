@@ -7,7 +7,7 @@ export function KeyForm({ problem }: { problem: string }) {
   return (
     <form
       class="trouble"
-      aria-labeledby="key-title"
+      aria-labelledby="key-title"
       onSubmit={(event) => {
         event.preventDefault();
         setKey(String(new FormData(event.currentTarget).get("key") ?? ""));

@@ -211,7 +211,7 @@ function largestAngle(): string {
 
 function Section({ part }: { part: Part }) {
   return (
-    <section id={part.id} aria-labeledby={`heading-${part.id}`}>
+    <section id={part.id} aria-labelledby={`heading-${part.id}`}>
       <h2 id={`heading-${part.id}`}>{part.title}</h2>
       {(part.figures.length > 0 || part.lacking === "") && part.text.map((text) => <p key={text}><Prose text={text} /></p>)}
       {part.figures.map(({ draw, ...figure }) => <Figure key={figure.name} {...figure} made={["merge"]} wide={false} alone={false}>{draw}</Figure>)}
@@ -262,7 +262,7 @@ export function Report() {
           {parts.some((part) => part.figures.length > 0) && <MadeLegend of={["merge"]} />}
           <p class="hint">Every number on this page was measured while the result was computed. What was not measured, or has no meaning for this method, is shown as absent. Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
         </header>
-        <section id="summary" aria-labeledby="heading-summary">
+        <section id="summary" aria-labelledby="heading-summary">
           <h2 id="heading-summary">What was merged</h2>
           <Inputs />
           {merge.notes.length > 0 && <ul class="notes">{merge.notes.map((note, i) => <li key={i}><Prose text={note} /></li>)}</ul>}
@@ -271,7 +271,7 @@ export function Report() {
         </section>
         {layers.length === 0 && <p class="absent">No tensor of this merge belongs to a layer, so there are no pictures over layers; the table at the end has all numbers.</p>}
         {parts.map((part) => <Section key={part.id} part={part} />)}
-        <section id="tensors" class="all-tensors" aria-labeledby="heading-tensors">
+        <section id="tensors" class="all-tensors" aria-labelledby="heading-tensors">
           <h2 id="heading-tensors">Every tensor</h2>
           <p>Press the head of a column to sort by it. A dash stands for what is not known.</p>
           <TensorTable />

@@ -46,7 +46,7 @@ export function Study() {
           <p class="hint">Point at a picture, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values. Press Enter or click to see more of one.</p>
         </header>
         {chapters.map(({ id, title, sections }) => (
-          <section key={id} id={id} aria-labeledby={`heading-${id}`}>
+          <section key={id} id={id} aria-labelledby={`heading-${id}`}>
             <h2 id={`heading-${id}`}>{title}</h2>
             {sections.map((section, i) => <Picture key={i} section={section} name={`${id}-${i}`} />)}
           </section>

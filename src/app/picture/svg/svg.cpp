@@ -109,7 +109,7 @@ SvgScale scale_over(const std::vector<double>& values, double from, double to, b
 Svg::Svg(double width, double height, const std::string& title, const std::string& description) : width_(width), height_(height) {
   body_ = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
-      "aria-labeledby=\"title desc\" font-family=\"system-ui, sans-serif\">\n<title id=\"title\">{2}</title>\n<desc "
+      "aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\">\n<title id=\"title\">{2}</title>\n<desc "
       "id=\"desc\">{3}</desc>\n"
       "<style>{4}</style>\n",
       pixels(width), pixels(height), markup_text(title), markup_text(description), style());

@@ -44,7 +44,7 @@ export function Glass({ one, message, token: at }: { one: Conversation; message:
   const step = useStep(one, message, at);
   const last = message.tokens.length - 1;
   return (
-    <aside class="glass" ref={box} aria-labeledby="glass-title">
+    <aside class="glass" ref={box} aria-labelledby="glass-title">
       <header>
         <h2 id="glass-title" ref={heading} tabIndex={-1}><bdi class="spelling">{piece(token.text)}</bdi> <small>{at < message.given ? "given" : percent(probability(token.logprob))}</small></h2>
         <button type="button" onClick={closeGlass}>Close</button>
