@@ -1,5 +1,5 @@
-# The library vitrine::vitrine, made of the objects of every folder below src/app/cli but hub, serve, http and grammar (downloads and serving are
-# the program's, and llguidance is linked to it and to the Python module), and everything that installs it: CMake package, pkg-config
+# The library vitrine::vitrine, made of the objects of every folder but cli, hub, serve, http and grammar (downloads and serving
+# are the program's, and llguidance is linked to it and to the Python module), and everything that installs it: CMake package, pkg-config
 # file, uninstall target, Debian packages.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -51,7 +51,7 @@ install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.1 DESTINATION ${CMAKE_INSTALL
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME vitrine COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/_vitrine DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
-if(VITRINE_CAN_SERVE AND NOT VITRINE_ENGINE_ONLY)  # where systemd looks under the prefix of the package
+if(VITRINE_CAN_SERVE)  # where systemd looks under the prefix of the package
   install(FILES ${PROJECT_SOURCE_DIR}/packaging/vitrine.service DESTINATION lib/systemd/system COMPONENT program)
 endif()
 set(components program dev)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The folders of src/ depend on each other in one direction: an include may only point where a vitrine_folder(...) or vitrine_in_wing(...) line
-# of its wing's CMakeLists.txt points, directly or through others; and no wing points at one behind it. Public headers include the standard library and each other,
+# The folders of src/ depend on each other in one direction: an include may only point where a vitrine_folder(...) or
+# vitrine_in_wing(...) line of its wing's CMakeLists.txt points, directly or through others; and no wing points at one after it.
+# Public headers include the standard library and each other,
 # and no type inside the library has the name of a public one: both would be vitrine::Name to the linker.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -333,10 +333,10 @@ nb::list predict(Session& session, const Ids& ids, int64_t top, bool all_positio
   }
   nb::list result;
   for (const Prediction& prediction : predictions) {
-    nb::list likeliest;
+    nb::list most_likely;
     for (const TokenLogprob& next : prediction.top)
-      likeliest.append(nb::make_tuple(next.token, text(piece_of(session.engine, next.token)), next.logprob));
-    result.append(nb::make_tuple(prediction.position, likeliest));
+      most_likely.append(nb::make_tuple(next.token, text(piece_of(session.engine, next.token)), next.logprob));
+    result.append(nb::make_tuple(prediction.position, most_likely));
   }
   return result;
 }

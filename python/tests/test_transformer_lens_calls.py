@@ -83,7 +83,7 @@ class Calls(Case):
             lens = model.unembed(cache.accumulated_resid(apply_ln=True))
             self.assert_close(lens[-1], logits, what=str(path), **CLOSE)
             if model._session.describe_layer(0)["norms_after"]:
-                with self.assert_says(vitrine.InputError, "normalizes the stream itself"):
+                with self.assert_says(vitrine.InputError, "normalizes the residual stream itself"):
                     cache.decompose_resid()
                 continue
             self.assert_close(cache.decompose_resid().sum(0), cache["resid_post", -1], what=str(path), **CLOSE)

@@ -305,7 +305,7 @@ class ActivationCache(Mapping[str, Floats]):
             raise InputError("there is no MLP behind the last layer; mlp_input takes a layer of the model")
         for i in range(layer if is_sum else 0):
             if self._model._facts(i)["norms_after"]:
-                raise InputError("this model normalizes the stream itself behind every sub-layer, so its stream is no sum of what was "
+                raise InputError("this model normalizes the residual stream itself after every sub-layer, so the stream is not the sum of what was "
                                  "written into it; accumulated_resid and the hooks show it as it is")
         return layer
 

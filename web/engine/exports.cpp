@@ -1,4 +1,4 @@
-// What the page calls: texts in the module's memory, one model at a time (web/src/app/live/engine.ts).
+// What the page calls: texts in the module's memory, one model at a time (web/src/live/engine.ts).
 #include <memory>
 #include <string>
 

@@ -35,7 +35,7 @@ struct Speed {
   }
 };
 
-int32_t likeliest(const Tensor& z, int64_t row) {
+int32_t most_likely(const Tensor& z, int64_t row) {
   return static_cast<int32_t>(argmax({z.row<float>(row), static_cast<size_t>(z.row_size())}));
 }
 
@@ -51,7 +51,7 @@ class Sequences {
   void prefill(std::span<const int32_t> prompt) {
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const auto frame = engine_.context().frame();
-      tokens_[i] = likeliest(engine_.prefill(prompt, sequences_[i]), 0);
+      tokens_[i] = most_likely(engine_.prefill(prompt, sequences_[i]), 0);
     }
   }
 
@@ -60,7 +60,7 @@ class Sequences {
     for (size_t i = 0; i < tokens_.size(); ++i) step.add(std::span(&tokens_[i], 1), &sequences_[i]);
     const auto frame = engine_.context().frame();
     const Tensor z = engine_.run(step, rows_);
-    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = likeliest(z, rows_[i]);
+    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = most_likely(z, rows_[i]);
     step.commit();
   }
 

@@ -54,7 +54,7 @@ struct MetricRun {
   std::vector<Json> lines;  // each an object with a step
 };
 
-// A last line that is half-written is passed over.
+// A last line that is half-written is skipped.
 MetricRun open_metric_run(const std::string& run) {
   const std::string path = file_of(run);
   if (!std::filesystem::exists(path))

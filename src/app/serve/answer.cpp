@@ -147,10 +147,10 @@ void Answer::take_token(Choice& choice, TokenEvent&& event) {
 }
 
 // What has been made counts, not what might be: few requests say how long their texts are.
-void Answer::hold(const std::vector<TokenLogprob>& likeliest) {
+void Answer::hold(const std::vector<TokenLogprob>& most_likely) {
   if (streamed_) return;
-  likeliest_ += likeliest.size();
-  if (const size_t most = service_.options().most_likeliest; likeliest_ > most)
+  most_likely_ += most_likely.size();
+  if (const size_t most = service_.options().most_likeliest; most_likely_ > most)
     fail(ApiError(400, "answer_too_large",
                   "the answer would hold more than " + std::to_string(most) +
                       " most likely tokens beside its own; ask for fewer of them, for fewer or shorter texts, or for a stream"));

@@ -93,7 +93,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void take_scored(Choice& choice, std::vector<PromptToken>&& tokens);
   void take_token(Choice& choice, TokenEvent&& event);
   void take_end(Choice& choice, EndEvent&& event);
-  void hold(const std::vector<TokenLogprob>& likeliest);
+  void hold(const std::vector<TokenLogprob>& most_likely);
   void fail(const ApiError& error);
 
   Service& service_;
@@ -108,8 +108,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   // Of the thread of answers.
   std::shared_ptr<http::Stream> stream_;
   size_t running_ = 0;
-  size_t likeliest_ = 0;   // that a whole answer holds
-  bool answered_ = false;  // or failed: what still comes is not told
+  size_t most_likely_ = 0;  // that a whole answer holds
+  bool answered_ = false;   // or failed: what still comes is not told
   // Of all threads.
   std::mutex mutex_;
   std::vector<std::function<void()>> held_;  // until start() has submitted everything

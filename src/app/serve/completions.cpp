@@ -136,14 +136,14 @@ class CompletionAnswer final : public Answer {
     OrderedJson tokens = OrderedJson::array(), logprobs = tokens, top = tokens, top_ids = tokens, offsets = tokens;
     int64_t& offset = offsets_[choice.index];
     const Engine& engine = service().engine();
-    const auto add = [&](int32_t id, std::optional<float> logprob, const std::vector<TokenLogprob>& likeliest, bool shown) {
+    const auto add = [&](int32_t id, std::optional<float> logprob, const std::vector<TokenLogprob>& most_likely, bool shown) {
       const std::string text = token_text(engine, id);
       tokens.push_back(text);
       logprobs.push_back(logprob ? OrderedJson(*logprob) : OrderedJson(nullptr));
       OrderedJson entry = nullptr, ids = nullptr;
       if (logprob) {
         entry = ids = OrderedJson::object();
-        for (const TokenLogprob& t : likeliest) {
+        for (const TokenLogprob& t : most_likely) {
           const std::string name = token_text(engine, t.token);
           if (entry.contains(name)) continue;  // of tokens that read alike the most likely
           entry[name] = t.logprob;

@@ -8,7 +8,7 @@
 
 namespace vitrine {
 
-/// The checksum `before`, 0 at first, continued over the whole words of `bytes`; up to 7 bytes behind them are not read.
+/// The checksum `before`, 0 at first, continued over the whole words of `bytes`; up to 7 bytes after them are not read.
 inline uint64_t word_checksum(uint64_t before, std::span<const std::byte> bytes) {
   uint64_t sum = before;
   for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {

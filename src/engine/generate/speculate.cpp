@@ -100,7 +100,7 @@ std::vector<int32_t> ModelDrafter::draft(std::span<const int32_t> text, int64_t 
 
 int32_t ModelDrafter::likeliest_after(std::span<const int32_t> tokens) {
   Context& ctx = target_.context();
-  int32_t likeliest = 0;
+  int32_t most_likely = 0;
   const auto chunk = static_cast<size_t>(cache_->largest_step());
   for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
     const std::span<const int32_t> part = tokens.subspan(begin, std::min(chunk, tokens.size() - begin));
@@ -111,12 +111,12 @@ int32_t ModelDrafter::likeliest_after(std::span<const int32_t> tokens) {
     if (begin + part.size() == tokens.size()) {
       const int64_t last = step.rows() - 1;
       const Tensor z = logits(ctx, x, draft_->model().head(), std::span(&last, 1));
-      likeliest = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
+      most_likely = static_cast<int32_t>(argmax({z.data<float>(), static_cast<size_t>(z.count())}));
     }
     step.commit();
     seen_.insert(seen_.end(), part.begin(), part.end());
   }
-  return likeliest;
+  return most_likely;
 }
 
 }  // namespace vitrine

@@ -122,7 +122,7 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
   }
   if (chosen.empty()) throw InputError("lora.targets is empty; expected some of " + joined(names) + ", or all-linear");
   check_dropout(options, chosen);
-  attach(opened, std::make_shared<Adapter>(options, std::move(chosen), ""));
+  attach_adapter(opened, std::make_shared<Adapter>(options, std::move(chosen), ""));
 }
 
 }  // namespace vitrine

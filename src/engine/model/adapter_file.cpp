@@ -252,7 +252,9 @@ std::shared_ptr<const Adapter> read_adapter(const OpenedModel& opened, const std
   return adapter_in(opened, directory, most_bytes);
 }
 
-void open_adapter(OpenedModel& opened, const std::string& directory) { attach(opened, adapter_in(opened, directory, SIZE_MAX)); }
+void open_adapter(OpenedModel& opened, const std::string& directory) {
+  attach_adapter(opened, adapter_in(opened, directory, SIZE_MAX));
+}
 
 void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
   const AdapterOptions& o = adapter.options();

@@ -110,7 +110,7 @@ void check_dropout(const AdapterOptions& options, const std::vector<Module>& mod
                      " is a parameter of many matrices, for which PEFT has no dropout. Set it to 0");
 }
 
-void attach(OpenedModel& opened, std::shared_ptr<Adapter> adapter) {
+void attach_adapter(OpenedModel& opened, std::shared_ptr<Adapter> adapter) {
   VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
   for (const Module& m : adapter->modules())
     for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];

@@ -26,6 +26,6 @@ void set_size(Adapter::Module& m, int64_t rank, double alpha, const AdapterOptio
 /// Errors: InputError for dropout beside a parameter's matrices, which PEFT does not have.
 void check_dropout(const AdapterOptions& options, const std::vector<Adapter::Module>& modules);
 /// Puts the adapter beside the model's matrices.
-void attach(OpenedModel& opened, std::shared_ptr<Adapter> adapter);
+void attach_adapter(OpenedModel& opened, std::shared_ptr<Adapter> adapter);
 
 }  // namespace vitrine

@@ -142,7 +142,6 @@ int64_t StepRecord::multiply_adds() const {
 StepRecord record_step(const Model& model, const StepSize& size) {
   const std::vector<int32_t> tokens(static_cast<size_t>(size.rows), 0);
   StepRecord record;
-  record.hooks = run_dry(model, Step::of(tokens), size, true).take_hooks();
   if (size.position > 0) require_causal(model, model.shape().family, "A step behind others");
   if (!size.cached || !is_causal(model)) {  // in both directions a text is one step without a cache
     record.ops = run_dry(model, Step::of(tokens), size, false).take_ops();
@@ -180,6 +179,7 @@ ModelRecord::ModelRecord(const Model& model) {
   for (size_t i = 0; i < seen.size(); ++i) {
     HookShape& hook = hooks.emplace_back();
     hook.name = seen[i].name;
+    by_name_.emplace(hook.name, i);
     for (int axis = 0; axis < seen[i].shape.rank(); ++axis)
       hook.sizes.push_back(seen[i].shape[axis] == seen_longer[i].shape[axis] ? seen[i].shape[axis] : HookShape::kRows);
   }
@@ -200,8 +200,8 @@ ModelRecord::ModelRecord(const Model& model) {
 }
 
 const HookShape* ModelRecord::hook(std::string_view name) const {
-  const auto found = std::find_if(hooks.begin(), hooks.end(), [&](const HookShape& hook) { return hook.name == name; });
-  return found == hooks.end() ? nullptr : &*found;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &hooks[found->second];
 }
 
 std::vector<CacheLayer> ModelRecord::cache_layers(CacheTypes types) const {

@@ -2,6 +2,8 @@
 // What a model is, read off a dry run of its text (ops/dry_run.h): its ops, its hooks, what each layer has, the memory of a step.
 // Whatever asks about a model without running it asks here.
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,10 +30,9 @@ struct StepSize {
 };
 
 struct StepRecord {
-  std::vector<OpRecord> ops;      // in the form they take when nobody listens
-  std::vector<HookRecord> hooks;  // all of them, for a sequence of that many rows, in the order of the run
-  int64_t peak_bytes = 0;         // activations in memory at most
-  int64_t kept_bytes = 0;         // by the tape until backward
+  std::vector<OpRecord> ops;  // in the form they take when nobody listens
+  int64_t peak_bytes = 0;     // activations in memory at most
+  int64_t kept_bytes = 0;     // by the tape until backward
   int64_t multiply_adds() const;
 };
 
@@ -88,6 +89,7 @@ struct ModelRecord {
 
  private:
   std::vector<CacheLayer> cache_;
+  std::map<std::string, size_t, std::less<>> by_name_;  // the place of each hook
 };
 
 }  // namespace vitrine

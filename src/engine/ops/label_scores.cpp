@@ -9,7 +9,7 @@
 namespace vitrine {
 namespace {
 
-// The largest of z [n]; eight of them at a time, so that the loop vectorizes. NaN is passed over.
+// The largest of z [n]; eight of them at a time, so that the loop vectorizes. NaN is ignored.
 template <class T>
 T largest(const T* z, int64_t n) {
   constexpr int64_t kLanes = 8;
@@ -35,7 +35,7 @@ void check_labels(int64_t rows, int64_t vocab, std::span<const int32_t> labels) 
 template <class T>
 struct RowState {
   T lse = -std::numeric_limits<T>::infinity(), most = lse, of_label = 0;
-  int32_t likeliest = 0;
+  int32_t most_likely = 0;
 
   // z [n]: its logits for tokens [first, first + n).
   void see(const T* z, int64_t first, int64_t n, int64_t label) {
@@ -44,9 +44,9 @@ struct RowState {
     const T here = largest(z, n);
     if (!(here > most)) return;
     most = here;
-    likeliest = static_cast<int32_t>(first + (std::find(z, z + n, here) - z));
+    most_likely = static_cast<int32_t>(first + (std::find(z, z + n, here) - z));
   }
-  LabelScore score() const { return {static_cast<float>(of_label - lse), likeliest}; }
+  LabelScore score() const { return {static_cast<float>(of_label - lse), most_likely}; }
 };
 
 }  // namespace

@@ -10,8 +10,8 @@
 namespace vitrine {
 
 struct LabelScore {
-  float logprob = 0;      // log softmax(logits)[label]
-  int32_t likeliest = 0;  // the token with the largest logit, the lower id of equals
+  float logprob = 0;        // log softmax(logits)[label]
+  int32_t most_likely = 0;  // the token with the largest logit, the lower id of equals
 };
 
 /// Scores labels[i] at row i, in chunks of rows and of the vocabulary: of [rows, vocab_size] one chunk exists at a time.

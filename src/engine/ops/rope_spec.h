@@ -20,10 +20,10 @@ struct RopeSpec {
   double factor = 1;                                 // linear, llama3, yarn, proportional
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double original_context = 8192;                    // llama3, yarn, longrope
-  double beta_fast = 32, beta_slow = 1;              // yarn: turns in original_context above and below which a pair is left alone
-  bool truncate = true;                              // yarn: the pairs between them counted outwards to whole ones
-  int64_t turning = 0;                               // proportional
-  double attention_factor = 1;                       // cosines and sines are multiplied by it (yarn, longrope)
+  double beta_fast = 32, beta_slow = 1;  // yarn: rotations in original_context above and below which a pair is unchanged
+  bool truncate = true;                  // yarn: the pairs between them counted outwards to whole ones
+  int64_t turning = 0;                   // proportional
+  double attention_factor = 1;           // cosines and sines are multiplied by it (yarn, longrope)
   const float* divisors = nullptr;       // [rotary_dim / 2] of each frequency (rope_freqs.weight, LongRoPE's short ones), or null
   const float* long_divisors = nullptr;  // longrope: of longer sequences
   bool operator==(const RopeSpec&) const = default;

@@ -186,18 +186,23 @@ Tensor Engine::prefill(std::span<const int32_t> ids, CacheSequence& sequence) {
 }
 
 template <class F>
+void Engine::each_row(const Step& step, const Tensor& x, std::span<const int64_t> rows, F&& see) {
+  for (; !rows.empty(); rows = rows.subspan(std::min(rows.size(), static_cast<size_t>(kLogitRows)))) {
+    const auto frame = ctx_.frame();
+    const auto part = rows.first(std::min(rows.size(), static_cast<size_t>(kLogitRows)));
+    const Tensor z = logits(ctx_, x, opened_.model->head(), part);
+    if (first_not_finite(z) >= 0) report_not_finite(step, part);
+    for (size_t i = 0; i < part.size(); ++i)
+      see(part[i], std::span<const float>(z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())));
+  }
+}
+
+template <class F>
 void Engine::each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see) {
   each_step(ids, sequence, [&](const Step& step, const Tensor& x, size_t begin) {
-    for (int64_t row = 0; row < step.rows(); row += kLogitRows) {
-      const auto rows_frame = ctx_.frame();
-      std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, step.rows() - row)));
-      std::iota(rows.begin(), rows.end(), row);
-      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
-      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
-      for (size_t i = 0; i < rows.size(); ++i)
-        see(begin + static_cast<size_t>(rows[i]),
-            std::span<const float>(z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())));
-    }
+    std::vector<int64_t> rows(static_cast<size_t>(step.rows()));
+    std::iota(rows.begin(), rows.end(), 0);
+    each_row(step, x, rows, [&](int64_t row, std::span<const float> z) { see(begin + static_cast<size_t>(row), z); });
   });
 }
 
@@ -210,17 +215,8 @@ std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t to
     if (!all_positions) places = masked_places(opened_, tokenizer_.get(), ids);
     const auto frame = ctx_.frame();
     const Step step = Step::of(ids);
-    const Tensor x = opened_.model->residual(ctx_, step);
-    for (std::span<const int64_t> rest = places; !rest.empty();) {
-      const auto rows = rest.first(std::min(rest.size(), static_cast<size_t>(kLogitRows)));
-      rest = rest.subspan(rows.size());
-      const auto rows_frame = ctx_.frame();
-      const Tensor z = logits(ctx_, x, opened_.model->head(), rows);
-      if (first_not_finite(z) >= 0) report_not_finite(step, rows);
-      for (size_t i = 0; i < rows.size(); ++i)
-        result.push_back({rows[i], top_logprobs({z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())},
-                                                static_cast<size_t>(top))});
-    }
+    each_row(step, opened_.model->residual(ctx_, step), places,
+             [&](int64_t row, std::span<const float> z) { result.push_back({row, top_logprobs(z, static_cast<size_t>(top))}); });
     return result;
   }
   const std::unique_ptr<KvCache> cache = make_cache(static_cast<int64_t>(ids.size()));

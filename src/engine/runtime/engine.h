@@ -124,6 +124,10 @@ class Engine {
   [[noreturn]] void report_not_finite(const Step& step, std::span<const int64_t> rows);
 
  private:
+  // see(row, its logits [vocab_size]) for rows of a step with the residual stream x, some at a time.
+  // Errors: RunError for NaN and infinity.
+  template <class F>
+  void each_row(const Step& step, const Tensor& x, std::span<const int64_t> rows, F&& see);
   // Runs ids through the cache and commits them: see(place in ids, logits [vocab_size] there), places in order.
   template <class F>
   void each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see);

@@ -100,7 +100,7 @@ std::vector<ChoiceScore> take_scores(const SharedGroup& group, std::span<const L
     ChoiceScore choice{0, static_cast<int64_t>(sequence.labels.size()), true};
     for (size_t i = 0; i < sequence.labels.size(); ++i) {
       choice.logprob += static_cast<double>(scores[i].logprob);
-      choice.is_greedy = choice.is_greedy && scores[i].likeliest == sequence.labels[i];
+      choice.is_greedy = choice.is_greedy && scores[i].most_likely == sequence.labels[i];
     }
     scores = scores.subspan(sequence.labels.size());
     choices.push_back(choice);

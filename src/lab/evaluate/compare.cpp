@@ -22,7 +22,7 @@ struct TokenPair {
   bool same_top = false;
 };
 
-size_t likeliest(std::span<const float> row) {
+size_t most_likely(std::span<const float> row) {
   return static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
 }
 
@@ -31,7 +31,7 @@ TokenPair compare_token(std::span<const float> a, std::span<const float> b, int3
   pair.kl = kl_divergence(a, b);
   pair.logprob_a = static_cast<double>(a[static_cast<size_t>(label)]) - log_sum_exp(a);
   pair.logprob_b = static_cast<double>(b[static_cast<size_t>(label)]) - log_sum_exp(b);
-  pair.same_top = likeliest(a) == likeliest(b);
+  pair.same_top = most_likely(a) == most_likely(b);
   return pair;
 }
 

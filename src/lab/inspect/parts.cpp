@@ -234,8 +234,8 @@ LogitAttribution attribute_logits(Engine& engine, std::span<const int32_t> ids, 
   std::vector<double> direction(d);
   for (size_t r = 0; r < rows; ++r) {
     const float* row = z.data() + r * vocab;
-    const auto likeliest = static_cast<int32_t>(std::max_element(row, row + vocab) - row);
-    for (const int32_t token : tokens.empty() ? std::span(&likeliest, 1) : tokens) {
+    const auto most_likely = static_cast<int32_t>(std::max_element(row, row + vocab) - row);
+    for (const int32_t token : tokens.empty() ? std::span(&most_likely, 1) : tokens) {
       LogitAttribution::Logit logit;
       logit.position = stream.positions[r];
       logit.token = token;

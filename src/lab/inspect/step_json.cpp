@@ -84,7 +84,7 @@ Json step_json(const Model& model, const StepSize& size) {
                    {"bytes_kept", op.bytes_kept},
                    {"bytes_peak", op.bytes_peak}});
   }
-  for (const HookRecord& hook : record.hooks) hooks.push_back({{"name", hook.name}, {"shape", shape_json(hook.shape)}});
+  for (const HookShape& hook : model.record().hooks) hooks.push_back({{"name", hook.name}, {"shape", hook.of(size.rows)}});
   return {{"rows", size.rows},        {"position", size.position},       {"multiply_adds", record.multiply_adds()},
           {"bytes_read", bytes_read}, {"peak_bytes", record.peak_bytes}, {"kept_bytes", record.kept_bytes},
           {"ops", std::move(ops)},    {"hooks", std::move(hooks)}};

@@ -30,50 +30,43 @@ Interventions joined(Interventions edits, std::vector<ValueEdit> more) {
 
 class Grids {
  public:
-  explicit Grids(const GridRun& run)
-      : engine_(run.engine),
-        recipe_(run.recipe),
-        prompts_(run.prompts),
-        metric_(run.metric),
-        base_(run.base),
-        values_(run.values),
-        cell_top_(run.cell_top),
-        turn_(run.turn) {}
+  explicit Grids(const GridRun& run) : run_(run) {}
 
   InterveneGrid run(std::vector<ValueEdit>& single) {
-    if (recipe_.paths) return paths(single);
+    if (run_.recipe.paths) return paths(single);
     return places(single);
   }
 
  private:
-  const std::vector<int32_t>& ids() const { return prompts_.run(); }
+  const std::vector<int32_t>& ids() const { return run_.prompts.run(); }
 
   void require_equal_lengths(const std::string& where) const {
-    if (prompts_.clean.size() == prompts_.corrupt.size()) return;
-    throw InputError((where.empty() ? "" : where + ": ") + "the prompt has " + std::to_string(prompts_.clean.size()) +
-                     " tokens and the corrupt prompt " + std::to_string(prompts_.corrupt.size()) +
+    if (run_.prompts.clean.size() == run_.prompts.corrupt.size()) return;
+    throw InputError((where.empty() ? "" : where + ": ") + "the prompt has " + std::to_string(run_.prompts.clean.size()) +
+                     " tokens and the corrupt prompt " + std::to_string(run_.prompts.corrupt.size()) +
                      "; patching goes position by position, so both must have as many. `vitrine tokenize` shows the tokens");
   }
 
   void begin_recipe(InterveneGrid& grid) const {
-    Recipe head = recipe_;
+    Recipe head = run_.recipe;
     head.grid.reset();
     head.paths.reset();
     grid.recipe_head = to_yaml(head);
   }
 
   void measure(InterveneGrid& grid, size_t cell, const std::vector<ValueEdit>& edits) const {
-    if (cell_top_ > 0) grid.likeliest.resize(grid.values.size());
-    grid.values[cell] = metric_.of(ids(), joined(base_, edits), cell_top_, cell_top_ > 0 ? &grid.likeliest[cell] : nullptr);
+    if (run_.cell_top > 0) grid.most_likely.resize(grid.values.size());
+    grid.values[cell] =
+        run_.metric.of(ids(), joined(run_.base, edits), run_.cell_top, run_.cell_top > 0 ? &grid.most_likely[cell] : nullptr);
   }
 
   InterveneGrid places(std::vector<ValueEdit>& single) {
-    const GridSpec& spec = *recipe_.grid;
-    const ModelShape& shape = engine_.shape();
+    const GridSpec& spec = *run_.recipe.grid;
+    const ModelShape& shape = run_.engine.shape();
     const auto rows = static_cast<int64_t>(ids().size());
     if (spec.patch) require_equal_lengths(spec.where);
     const std::string hook = hook_alias(spec.what).value_or(spec.what);
-    const bool by_head = hook_shape(engine_.model(), "blocks.0." + hook.substr(9), 1).size() == 3;
+    const bool by_head = hook_shape(run_.engine.model(), "blocks.0." + hook.substr(9), 1).size() == 3;
     if (!by_head && !spec.heads.empty()) throw InputError(spec.where + ": " + spec.what + " has no heads; leave out \"heads\"");
 
     InterveneGrid grid;
@@ -85,7 +78,7 @@ class Grids {
     std::vector<int64_t> columns;
     if (by_head) {
       grid.column_axis = "head";
-      const int64_t heads = hook_shape(engine_.model(), "blocks.0." + hook.substr(9), rows)[spec.what == "pattern" ? 0 : 1];
+      const int64_t heads = hook_shape(run_.engine.model(), "blocks.0." + hook.substr(9), rows)[spec.what == "pattern" ? 0 : 1];
       columns = indices_of(spec.heads.empty() ? all : spec.heads, heads, "heads of this hook in a layer", spec.where);
     } else {
       grid.column_axis = "position";
@@ -96,7 +89,7 @@ class Grids {
     grid.values.resize(grid.rows.size() * columns.size());
     grid.recipe_cells.resize(grid.values.size());
     begin_recipe(grid);
-    if (recipe_.interventions.empty()) grid.recipe_head += "interventions:\n";
+    if (run_.recipe.interventions.empty()) grid.recipe_head += "interventions:\n";
 
     const bool one = grid.values.size() == 1;
     for (size_t r = 0; r < grid.rows.size(); ++r)
@@ -104,7 +97,7 @@ class Grids {
         Intervention cell;
         cell.where = spec.where;
         cell.action = spec.patch ? Intervention::Action::resample : spec.action;
-        if (spec.patch) cell.from = prompts_.run_corrupt ? Intervention::From::clean : Intervention::From::corrupt;
+        if (spec.patch) cell.from = run_.prompts.run_corrupt ? Intervention::From::clean : Intervention::From::corrupt;
         const std::string name = "blocks." + std::to_string(grid.rows[r]) + "." + hook.substr(9);
         cell.of = {name + (by_head ? "[heads=" : "[positions=") + grid.columns[c] + "]"};
         if (by_head) {
@@ -112,8 +105,8 @@ class Grids {
         }
         grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
         std::vector<ValueEdit> edits;
-        turn_([&] {
-          edits = plan_edits(engine_, cell, prompts_, values_);
+        run_.turn([&] {
+          edits = plan_edits(run_.engine, cell, run_.prompts, run_.values);
           measure(grid, grid.cell(r, c), edits);
         });
         if (one) single = std::move(edits);
@@ -123,14 +116,7 @@ class Grids {
 
   InterveneGrid paths(std::vector<ValueEdit>& single);
 
-  Engine& engine_;
-  const Recipe& recipe_;
-  const RecipePrompts& prompts_;
-  const Metric& metric_;
-  const Interventions& base_;
-  SourceValues& values_;
-  int64_t cell_top_;
-  const std::function<void(const std::function<void()>&)>& turn_;
+  const GridRun& run_;
 };
 
 // Path patching: what it freezes, and what reaches the receivers.
@@ -233,11 +219,11 @@ class PathRuns {
 };
 
 InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
-  const PathSpec& spec = *recipe_.paths;
-  const ModelShape& shape = engine_.shape();
+  const PathSpec& spec = *run_.recipe.paths;
+  const ModelShape& shape = run_.engine.shape();
   require_equal_lengths(spec.where);
   std::set<HeadPlace> senders;
-  for (const HeadPlace& place : heads_of(spec.heads, engine_.model(), spec.where)) senders.insert(place);
+  for (const HeadPlace& place : heads_of(spec.heads, run_.engine.model(), spec.where)) senders.insert(place);
   for (const int64_t layer : indices_of(spec.mlps, shape.n_layers, "layers", spec.where)) senders.insert({layer, -1});
 
   InterveneGrid grid;
@@ -262,7 +248,7 @@ InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
   begin_recipe(grid);
 
   std::optional<PathRuns> runs;
-  turn_([&] { runs.emplace(engine_, spec, senders, prompts_, base_); });
+  run_.turn([&] { runs.emplace(run_.engine, spec, senders, run_.prompts, run_.base); });
   for (size_t r = 0; r < grid.rows.size(); ++r)
     for (size_t c = 0; c < columns.size(); ++c) {
       const HeadPlace sender{grid.rows[r], columns[c]};
@@ -277,7 +263,7 @@ InterveneGrid Grids::paths(std::vector<ValueEdit>& single) {
       }
       grid.recipe_cells[grid.cell(r, c)] = to_yaml(cell);
       std::vector<ValueEdit> edits;
-      turn_([&] {
+      run_.turn([&] {
         edits = runs->reaching(sender);
         measure(grid, grid.cell(r, c), edits);
       });

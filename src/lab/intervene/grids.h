@@ -17,7 +17,7 @@ struct GridRun {
   const Interventions& base;  // the recipe's own
   SourceValues& values;
   int64_t cell_top;  // most likely tokens that are kept of each cell
-  const std::function<void(const std::function<void()>&)>& turn;
+  const Turns& turn;
 };
 
 /// Measures every cell. `single` receives the edits that make the cell, if the grid has one cell only.

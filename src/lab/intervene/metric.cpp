@@ -29,12 +29,12 @@ Metric::Metric(Engine& engine, const Recipe& recipe, const RecipePrompts& prompt
   where_ = recipe.metric.where;
 }
 
-double Metric::of(std::span<const int32_t> ids, Interventions edits, int64_t top, std::vector<TokenLogprob>* likeliest) const {
+double Metric::of(std::span<const int32_t> ids, Interventions edits, int64_t top, std::vector<TokenLogprob>* most_likely) const {
   const auto length = static_cast<int64_t>(ids.size());
   const int64_t at = kind_ == Kind::loss ? position_ : position_of(relative_, length, where_);
   const auto kept = static_cast<size_t>(std::min(top, engine_.shape().vocab_size));
   if (kind_ == Kind::loss) {
-    if (likeliest != nullptr) *likeliest = top_logprobs(logits_of(engine_, ids, edits, std::span(&at, 1))[0], kept);
+    if (most_likely != nullptr) *most_likely = top_logprobs(logits_of(engine_, ids, edits, std::span(&at, 1))[0], kept);
     std::vector<int64_t> rows(ids.size() - 1);
     std::iota(rows.begin(), rows.end(), 0);
     double sum = 0;
@@ -44,7 +44,7 @@ double Metric::of(std::span<const int32_t> ids, Interventions edits, int64_t top
     return sum / static_cast<double>(rows.size());
   }
   const std::vector<float> z = logits_of(engine_, ids, edits, std::span(&at, 1))[0];
-  if (likeliest != nullptr) *likeliest = top_logprobs(z, kept);
+  if (most_likely != nullptr) *most_likely = top_logprobs(z, kept);
   const auto logit = [&](size_t i) { return static_cast<double>(z[static_cast<size_t>(tokens_[i])]); };
   if (kind_ == Kind::logit_difference) return logit(0) - logit(1);
   if (kind_ == Kind::logprob) return logit(0) - log_sum_exp(z);

@@ -20,9 +20,9 @@ class Metric {
   int64_t position() const { return position_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
-  /// likeliest: if it is given, receives the `top` most likely tokens at the metric's position.
+  /// most_likely: if it is given, receives the `top` most likely tokens at the metric's position.
   double of(std::span<const int32_t> ids, Interventions edits = {}, int64_t top = 0,
-            std::vector<TokenLogprob>* likeliest = nullptr) const;
+            std::vector<TokenLogprob>* most_likely = nullptr) const;
 
  private:
   using Kind = MetricSpec::Kind;

@@ -67,8 +67,7 @@ std::optional<double> InterveneResult::normalized(double value) const {
 }
 
 InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneOptions& options) {
-  const std::function<void(const std::function<void()>&)> turn =
-      options.turn ? options.turn : [](const std::function<void()>& work) { work(); };
+  const Turns turn = options.turn ? options.turn : [](const std::function<void()>& work) { work(); };
   InterveneResult result;
   result.recipe = recipe;
   RecipePrompts& prompts = result.prompts;

@@ -13,28 +13,29 @@
 
 namespace vitrine {
 
+/// Runs a piece of work (a cell of a grid) and returns when it is done; between two pieces the engine may do other things.
+using Turns = std::function<void(const std::function<void()>&)>;
+
 struct InterveneOptions {
   int64_t top = 10;
   bool all_positions = false;  // predictions and KL after every token, not only at the metric's position
   size_t memory = 0;           // bytes that kept values may take; 0: what the system has left
   int64_t cell_top = 0;        // most likely tokens to keep of every cell of a grid, at the metric's position
-  // Runs a piece of the work (a cell of a grid) and returns when it is done; between two pieces the engine may do other things.
-  // Nothing: at once.
-  std::function<void(const std::function<void()>&)> turn = {};
+  Turns turn = {};             // none: at once
 };
 
 /// A grid of runs: one number for each cell.
 struct InterveneGrid {
-  std::string kind;                                  // "patch", "ablate" or "path"
-  std::string what;                                  // "resid_pre", …; of a path "senders"
-  std::string row_axis, column_axis;                 // "layer"; "position", "head" or "sender"
-  std::vector<int64_t> rows;                         // layers
-  std::vector<std::string> columns;                  // positions "0" …, heads "0" …, "mlp"
-  std::vector<int64_t> positions;                    // of each column, if they are positions
-  std::vector<std::optional<double>> values;         // [row, column]: the metric; nothing where there is no such cell
-  std::vector<std::vector<TokenLogprob>> likeliest;  // [row, column] with cell_top: what the cell's run expects; else empty
-  std::string recipe_head;                           // what the recipes of all cells begin with
-  std::vector<std::string> recipe_cells;             // and how each goes on; empty where there is no such cell
+  std::string kind;                                    // "patch", "ablate" or "path"
+  std::string what;                                    // "resid_pre", …; of a path "senders"
+  std::string row_axis, column_axis;                   // "layer"; "position", "head" or "sender"
+  std::vector<int64_t> rows;                           // layers
+  std::vector<std::string> columns;                    // positions "0" …, heads "0" …, "mlp"
+  std::vector<int64_t> positions;                      // of each column, if they are positions
+  std::vector<std::optional<double>> values;           // [row, column]: the metric; nothing where there is no such cell
+  std::vector<std::vector<TokenLogprob>> most_likely;  // [row, column] with cell_top: what the cell's run expects; else empty
+  std::string recipe_head;                             // what the recipes of all cells begin with
+  std::vector<std::string> recipe_cells;               // and how each goes on; empty where there is no such cell
 
   size_t cell(size_t row, size_t column) const { return row * columns.size() + column; }
 };

@@ -49,11 +49,11 @@ ScoredWindows windows_of(const Engine& engine, std::string_view text, int64_t wi
   return windows;
 }
 
-ScoredWindows windows_of(const Engine& engine, const std::vector<std::vector<int32_t>>& documents, const std::string& where,
+ScoredWindows windows_of(const Engine& engine, const std::function<bool(std::vector<int32_t>&)>& next, const std::string& where,
                          int64_t window) {
   ScoredWindows windows;
   windows.window = window_in(engine, window);
-  for (const std::vector<int32_t>& ids : documents) cut_windows(ids, std::nullopt, windows);
+  for (std::vector<int32_t> ids; next(ids);) cut_windows(ids, std::nullopt, windows);
   if (windows.ids.empty()) throw InputError(where + " has no document of two or more tokens, so there is nothing to score");
   return windows;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // How well a model predicts a text, for merges that are to be compared before they are written.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,9 +29,9 @@ struct ScoredWindows {
 };
 /// Errors: as text_loss. `most`: tokens of the text, from its beginning; 0: all of them.
 ScoredWindows windows_of(const Engine& engine, std::string_view text, int64_t window = 1024, int64_t most = 0);
-/// The same for documents of ids: each by itself, with no BOS but its own. Errors: InputError naming `where` if none has two
-/// tokens.
-ScoredWindows windows_of(const Engine& engine, const std::vector<std::vector<int32_t>>& documents, const std::string& where,
+/// The same for documents of ids: each by itself, with no BOS but its own. next(ids) gives the next one; false: there is none.
+/// Errors: InputError naming `where` if none has two tokens.
+ScoredWindows windows_of(const Engine& engine, const std::function<bool(std::vector<int32_t>&)>& next, const std::string& where,
                          int64_t window = 1024);
 
 /// Errors: as Engine::token_logprobs.

@@ -79,8 +79,7 @@ class WarpRun {
         pool_(static_cast<int>(config.threads)),
         initial_(open_model(config.model), engine_options()),
         initial_weights_({config.model, ""}) {
-    windows_ = c_.text.empty() ? windows_of(initial_, documents(), c_.data, c_.window)
-                               : windows_of(initial_, read_file(c_.text), c_.window, c_.tokens);
+    windows_ = c_.text.empty() ? windows_of_data() : windows_of(initial_, read_file(c_.text), c_.window, c_.tokens);
     identity_ = {{"recipe", c_.identity},
                  {"model", hexadecimal(fingerprint_of(initial_.opened()))},
                  {"scored", hexadecimal(fingerprint_of_ids(windows_))}};
@@ -132,15 +131,20 @@ class WarpRun {
     return data;
   }
 
-  /// The documents of the first `tokens` ids.
-  std::vector<std::vector<int32_t>> documents() const {
+  /// Of the documents of the first `tokens` ids.
+  ScoredWindows windows_of_data() const {
     const TokenData data = open_data();
     const uint64_t end = c_.tokens > 0 ? std::min(data.tokens(), static_cast<uint64_t>(c_.tokens)) : data.tokens();
     std::vector<uint64_t> starts = data.document_starts(0, end);
     starts.push_back(end);
-    std::vector<std::vector<int32_t>> all;
-    for (size_t d = 0; d + 1 < starts.size(); ++d) data.read(starts[d], all.emplace_back(starts[d + 1] - starts[d]));
-    return all;
+    size_t document = 0;
+    const auto next = [&](std::vector<int32_t>& ids) {
+      if (document + 1 >= starts.size()) return false;
+      ids.resize(starts[document + 1] - starts[document]);
+      data.read(starts[document++], ids);
+      return true;
+    };
+    return windows_of(initial_, next, c_.data, c_.window);
   }
 
   void say(const std::string& line) const {

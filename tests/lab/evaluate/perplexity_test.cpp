@@ -153,7 +153,7 @@ TEST(ScoreSequences, LongSequencesAreCut) {
   const std::vector<float> expected = engine.token_logprobs(ids);
   for (size_t i = 0; i < scores.size(); ++i) ASSERT_NEAR(scores[i].logprob, expected[i + 100], 1e-4) << i;
   const std::vector<Prediction> last = engine.predict(sequence.read, 1, false);
-  EXPECT_EQ(scores.back().likeliest, last[0].top[0].token);
+  EXPECT_EQ(scores.back().most_likely, last[0].top[0].token);
 }
 
 TEST(ScoreSequences, RefusesWhatTheModelLacks) {

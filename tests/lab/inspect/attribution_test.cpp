@@ -116,8 +116,8 @@ TEST(Attribution, RefusesWhatCannotBe) {
   EXPECT_CONTAINS(message({.against = -1}), "token -1 is outside the vocabulary");
   EXPECT_CONTAINS(message({.steps = 5000}), "steps is 5000; expected 0 (no integrated gradients) to 4096");
   EXPECT_CONTAINS(message({.token = 7, .against = 7}), "token 7 is explained against itself");
-  const int32_t likeliest = attribute(engine, ids, {.steps = 0}).token;
-  EXPECT_CONTAINS(message({.against = likeliest}), ", the most likely, is explained against itself");
+  const int32_t most_likely = attribute(engine, ids, {.steps = 0}).token;
+  EXPECT_CONTAINS(message({.against = most_likely}), ", the most likely, is explained against itself");
   EXPECT_THROW(attribute(engine, std::vector<int32_t>{}), InputError);
 }
 

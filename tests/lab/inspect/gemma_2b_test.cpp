@@ -39,7 +39,7 @@ struct WalkThrough {
   std::vector<double> rms_before, rms_after;  // of each token, around the final norm
   std::vector<double> attention, mlp;         // of each layer: sqrt(σr² / (σr² + σs²)) over all tokens and components
   std::vector<double> hidden;                 // σ of the stream before each sub-layer
-  std::string likeliest;                      // next piece
+  std::string most_likely;                    // next piece
 };
 
 WalkThrough walk_through(Engine& engine, const std::vector<int32_t>& ids) {
@@ -65,7 +65,7 @@ WalkThrough walk_through(Engine& engine, const std::vector<int32_t>& ids) {
     walk.attention.push_back(scale("hook_attn_out", "hook_resid_pre"));
     walk.mlp.push_back(scale("hook_mlp_out", "hook_resid_mid"));
   }
-  walk.likeliest = engine.tokenizer().piece(engine.predict(ids, 1, false)[0].top[0].token);
+  walk.most_likely = engine.tokenizer().piece(engine.predict(ids, 1, false)[0].top[0].token);
   return walk;
 }
 
@@ -88,7 +88,7 @@ TEST(Gemma2B, TheWalkThroughsNumbers) {
   Engine engine(kName);
   const WalkThrough walk = walk_through(engine, engine.prompt_ids("I want to move"));
   EXPECT_EQ(walk.ids, (std::vector<int32_t>{2, 235285, 1938, 577, 3124}));
-  EXPECT_EQ(walk.likeliest, "▁my");
+  EXPECT_EQ(walk.most_likely, "▁my");
   const double before[] = {88.5, 16.3, 14.4, 12.9, 12.6};
   // Printed with one digit, in the walk-through's precision: half a digit, and 1 % for bf16 activations.
   for (size_t t = 0; t < 5; ++t) {
@@ -158,7 +158,7 @@ TEST(Gemma2B, IsFoundInTheUsersCacheAndWalkedThrough) {
     std::string why;
     EXPECT_EQ(installed(why), (folder / "snapshots/9cf48e5").string()) << why;
     Engine engine(kName, {2, {}});
-    EXPECT_FALSE(walk_through(engine, engine.prompt_ids("I want to move")).likeliest.empty());
+    EXPECT_FALSE(walk_through(engine, engine.prompt_ids("I want to move")).most_likely.empty());
 
     // The numbers, on a prompt whose hooks transformers computed.
     const Checkpoint file = open_safetensors(std::string(VITRINE_GOLDEN) + "/hooks/gemma.safetensors");

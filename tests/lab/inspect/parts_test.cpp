@@ -95,10 +95,10 @@ TEST_P(PartsOfEveryModel, AttributionPlusRemainderIsTheLogit) {
     EXPECT_LE(std::abs(logit.rounding), 1e-5 * std::max(std::abs(logit.before_cap), size));
   }
   // The most likely token is the default, and its logit is made of parts and biases to 1e-4 of itself, after every position.
-  const LogitAttribution likeliest = attribute_logits(engine, ids, {}, {});
-  ASSERT_EQ(likeliest.logits.size(), 1u);
-  EXPECT_EQ(likeliest.logits[0].position, 10);
-  EXPECT_EQ(likeliest.logits[0].token, engine.predict(ids, 1, false)[0].top[0].token);
+  const LogitAttribution most_likely = attribute_logits(engine, ids, {}, {});
+  ASSERT_EQ(most_likely.logits.size(), 1u);
+  EXPECT_EQ(most_likely.logits[0].position, 10);
+  EXPECT_EQ(most_likely.logits[0].token, engine.predict(ids, 1, false)[0].top[0].token);
   std::vector<int64_t> all(ids.size());
   std::iota(all.begin(), all.end(), 0);
   for (const LogitAttribution::Logit& logit : attribute_logits(engine, ids, {}, all).logits)

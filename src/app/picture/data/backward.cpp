@@ -9,6 +9,7 @@
 #include "hooks/hooks.h"
 #include "hooks/listening.h"
 #include "model/layer_name.h"
+#include "model/record.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -122,25 +123,17 @@ Backward run_backward(Engine& engine, std::span<const int32_t> ids, const Backwa
 }
 
 size_t backward_bytes(const Model& model, int64_t tokens, int64_t layers) {
-  const ModelShape s = model.shape();
-  // Of a token in a layer: the stream, its norms and updates, scaled where they are; queries, keys and values, turned ones,
-  // heads' results; hidden units, of each expert that a token goes through, and their biases. A gradient's memory goes to the
-  // next one when it was used, so that activations are most of it. Of a token once: the stream in front of every layer, which a
-  // tape that runs blocks again keeps too, and around them.
-  int64_t layer = 0, told = 0;  // told: what a per-layer embedding says to all layers
-  for (int64_t i = 0; i < s.n_layers; ++i) {
-    const LayerRecord& spec = model.layer(i);
-    const int64_t experts = spec.experts ? spec.experts->per_row : 0, units = spec.experts ? spec.experts->d_ff : 0;
-    const int64_t beside = spec.experts_beside ? 6 * spec.d_ff + 12 * s.d_model : 0;
-    const int64_t dense = spec.experts && !spec.experts_beside ? 0 : 6 * spec.d_ff;
-    const int64_t numbers = (20 + (spec.value_norm ? 4 : 0)) * s.d_model + 5 * (s.n_heads + 2 * spec.n_kv_heads) * spec.head_dim +
-                            std::max(dense, std::max(spec.d_ff, units) * 6 * experts) + beside + 5 * s.d_model * experts +
-                            (spec.per_layer_dim > 0 ? 6 * s.d_model + 4 * spec.per_layer_dim : 0);
-    layer = std::max(layer, numbers);
-    told += spec.per_layer_dim;
-  }
-  return sizeof(float) *
-         static_cast<size_t>(tokens * (layers * layer + (s.n_layers + 8) * s.d_model + 8 * told) + 4 * s.vocab_size);
+  int64_t around = 0;  // kept outside of the blocks
+  std::vector<int64_t> kept(static_cast<size_t>(model.shape().n_layers));
+  for (const OpRecord& op : record_step(model, {.rows = tokens, .tape = true}).ops)
+    (op.layer < 0 ? around : kept[static_cast<size_t>(op.layer)]) += op.bytes_kept;
+  // The stepwise forms that listeners select keep more, and gradients are beside the activations: twice the tape of a run that
+  // nobody listens to. A tape that runs blocks again keeps the residual stream before each of them. The loss takes rows of
+  // logits.
+  const ModelShape& shape = model.shape();
+  const int64_t others = tokens * shape.n_layers * shape.d_model + 4 * shape.vocab_size;
+  return static_cast<size_t>(2 * (around + layers * *std::max_element(kept.begin(), kept.end()))) +
+         static_cast<size_t>(others) * sizeof(float);
 }
 
 }  // namespace vitrine

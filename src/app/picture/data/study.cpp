@@ -135,7 +135,7 @@ PictureJson patch_section(const InterveneResult& r, const std::vector<TokenLogpr
       cells.push_back(nullptr);
       continue;
     }
-    PictureJson likely = i < grid.likeliest.size() ? likely_json(grid.likeliest[i]) : PictureJson::array();
+    PictureJson likely = i < grid.most_likely.size() ? likely_json(grid.most_likely[i]) : PictureJson::array();
     note_ids(likely, ids);
     const std::optional<double> share = r.normalized(*grid.values[i]);
     cells.push_back({{"value", number(*grid.values[i])},

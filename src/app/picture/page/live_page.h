@@ -1,5 +1,5 @@
 #pragma once
-// The page that computes: the offline page with the engine in WebAssembly and the weights in it (web/src/app/live).
+// The page that computes: the offline page with the engine in WebAssembly and the weights in it (web/src/live).
 #include <span>
 #include <string>
 
