@@ -50,4 +50,9 @@ int main(int argc, char** argv) {
   report("temperature 0.8, top-p 0.95", {.temperature = 0.8, .top_p = 0.95}, vocabulary);
   report("temperature 0.8, top-k 40, top-p 0.95", {.temperature = 0.8, .top_k = 40, .top_p = 0.95}, vocabulary);
   report("temperature 0.8, min-p 0.05", {.temperature = 0.8, .min_p = 0.05}, vocabulary);
+  report("temperature 0.8, top-n-sigma 1", {.temperature = 0.8, .top_n_sigma = 1}, vocabulary);
+  report("temperature 0.8, XTC 0.5", {.temperature = 0.8, .xtc_probability = 0.5}, vocabulary);
+  report("temperature 0.8, Mirostat 1", {.temperature = 0.8, .mirostat = 1}, vocabulary);
+  report("temperature 0.8, Mirostat 2", {.temperature = 0.8, .mirostat = 2}, vocabulary);
+  report("greedy, DRY 0.8", {.dry_multiplier = 0.8}, vocabulary);
 }

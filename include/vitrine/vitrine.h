@@ -29,6 +29,7 @@
 
 #include "vitrine/error.h"
 #include "vitrine/float_vector.h"
+#include "vitrine/sampling.h"
 #include "vitrine/version.h"
 
 namespace vitrine {
@@ -82,19 +83,13 @@ struct PredictOptions {
 
 class LanguageModel;
 
-/// How text is continued. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given.
+/// How text is continued.
 struct GenerationOptions {
   std::int64_t max_tokens = 128;
-  std::optional<double> temperature = {};                        // >= 0; 0 is greedy
-  std::optional<std::int64_t> top_k = {};                        // >= 0; 0 is off
-  std::optional<double> top_p = {}, min_p = {}, typical_p = {};  // shares of probability, 0 to 1
-  double repetition_penalty = 1;                                 // > 0
-  double frequency_penalty = 0, presence_penalty = 0;            // per occurrence; once
-  std::vector<std::pair<std::int32_t, double>> logit_bias = {};  // token, what is added to its logit
-  std::uint64_t seed = 0;                                        // the same seed and options give the same text
-  std::vector<std::string> stops = {};                           // strings that end the text; not part of it
-  std::optional<std::vector<std::int32_t>> end_tokens = {};      // default: the model's own
-  std::function<void(std::string_view)> on_text = {};            // text as it becomes certain: whole characters
+  SamplingOptions sampling = {};                             // what chooses tokens
+  std::vector<std::string> stops = {};                       // strings that end the text; not part of it
+  std::optional<std::vector<std::int32_t>> end_tokens = {};  // default: the model's own
+  std::function<void(std::string_view)> on_text = {};        // text as it becomes certain: whole characters
   // Speculative decoding: faster, with the same tokens. At most one of the two.
   std::int64_t lookup = 0;         // prompt lookup: draft up to this many tokens, 1 to 7; 0: off
   LanguageModel* draft = nullptr;  // a smaller model of the same vocabulary, which drafts draft_tokens (1 to 7) tokens

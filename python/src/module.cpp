@@ -386,22 +386,19 @@ struct CompiledGrammar {
   std::shared_ptr<const Constraint> constraint;
 };
 
-GenerateOptions generate_options(int64_t max_tokens, std::optional<double> temperature, std::optional<int64_t> top_k,
-                                 std::optional<double> top_p, std::optional<double> min_p, std::optional<double> typical_p,
-                                 double repetition_penalty, double frequency_penalty, double presence_penalty,
+GenerateOptions generate_options(int64_t max_tokens, const std::map<std::string, double>& numbers,
+                                 const std::optional<std::vector<nb::str>>& breakers,
                                  std::vector<std::pair<int32_t, double>> logit_bias, uint64_t seed,
                                  const std::vector<nb::str>& stops, std::vector<int32_t> eos, bool ignore_eos,
                                  std::shared_ptr<Drafter> drafter, const CompiledGrammar* grammar) {
   GenerateOptions options;
   options.max_tokens = max_tokens;
-  options.sampling.temperature = temperature;
-  options.sampling.top_k = top_k;
-  options.sampling.top_p = top_p;
-  options.sampling.min_p = min_p;
-  options.sampling.typical_p = typical_p;
-  options.sampling.repetition_penalty = repetition_penalty;
-  options.sampling.frequency_penalty = frequency_penalty;
-  options.sampling.presence_penalty = presence_penalty;
+  for (const auto& [name, value] : numbers) {
+    const SamplingOption* option = find_sampling_option(name);
+    if (option == nullptr) throw UsageError("\"" + name + "\" is no sampling option");
+    option->set(options.sampling, value);
+  }
+  if (breakers) options.sampling.dry_sequence_breakers = utf8(*breakers);
   options.sampling.logit_bias = std::move(logit_bias);
   options.sampling.seed = seed;
   options.stops = utf8(stops);
@@ -495,11 +492,17 @@ void bind_options(nb::module_& m) {
   nb::class_<CompiledGrammar>(m, "CompiledGrammar", "What a text conforms to, for the session that made it.");
   nb::class_<Drafter>(m, "Drafter", "Proposes tokens to the session that made it.");
   nb::class_<GenerateOptions>(m, "GenerateOptions", "How Session.generate and stream continue a prompt.")
-      .def(nb::new_(&generate_options), nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature").none(),
-           nb::arg("top_k").none(), nb::arg("top_p").none(), nb::arg("min_p").none(), nb::arg("typical_p").none(),
-           nb::arg("repetition_penalty"), nb::arg("frequency_penalty"), nb::arg("presence_penalty"), nb::arg("logit_bias"),
-           nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"), nb::arg("drafter").none(),
-           nb::arg("grammar").none());
+      .def(nb::new_(&generate_options), nb::kw_only(), nb::arg("max_tokens"), nb::arg("numbers"), nb::arg("breakers").none(),
+           nb::arg("logit_bias"), nb::arg("seed"), nb::arg("stops"), nb::arg("eos"), nb::arg("ignore_eos"),
+           nb::arg("drafter").none(), nb::arg("grammar").none());
+  m.def(
+      "sampling_options",
+      [] {
+        std::vector<std::tuple<std::string, bool, std::string>> rows;
+        for (const SamplingOption& option : sampling_options()) rows.emplace_back(option.name, option.is_whole(), option.help);
+        return rows;
+      },
+      "Name, whether it is whole, and what it does, of each number that chooses tokens.");
   nb::class_<BeamOptions>(m, "BeamOptions", "How Session.beams continues a prompt. early_stopping None: never.")
       .def(nb::new_(&beam_options), nb::kw_only(), nb::arg("n_beams"), nb::arg("n_return"), nb::arg("max_tokens"),
            nb::arg("length_penalty"), nb::arg("early_stopping").none(), nb::arg("eos"));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._vitrine import BeamOptions, CompiledGrammar, GenerateOptions, TextStream
 from .batches import Prompt, Prompts
@@ -13,21 +13,23 @@ from .hook_functions import Hook
 from .hooking import calls_of, hooks
 from .opened import OpenedModel
 from .results import Generation, Hypothesis
+from .sampling import HELP, Sampling, numbers_of
 from .whole_numbers import INT32, INT64, within
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def generate(
-    model: OpenedModel, prompt: Prompts, max_tokens: int = 128, *, temperature: float | None = None, top_k: int | None = None,
-    top_p: float | None = None, min_p: float | None = None, typical_p: float | None = None, repetition_penalty: float = 1.0,
-    frequency_penalty: float = 0.0, presence_penalty: float = 0.0, logit_bias: dict[int, float] | None = None, seed: int = 0,
-    stop: str | Sequence[str] = (), eos: Sequence[int] | None = None, ignore_eos: bool = False, lookup: int = 0,
-    draft: OpenedModel | None = None, draft_tokens: int = 4, json_schema: dict[str, Any] | bool | str | None = None,
-    regex: str | None = None, grammar: str | None = None, lark: str | None = None, fwd_hooks: Iterable[Hook] = (),
+    model: OpenedModel, prompt: Prompts, max_tokens: int = 128, *, stop: str | Sequence[str] = (), eos: Sequence[int] | None = None,
+    ignore_eos: bool = False, lookup: int = 0, draft: OpenedModel | None = None, draft_tokens: int = 4,
+    json_schema: dict[str, Any] | bool | str | None = None, regex: str | None = None, grammar: str | None = None,
+    lark: str | None = None, fwd_hooks: Iterable[Hook] = (), **sampling: Unpack[Sampling],
 ) -> Any:
     """Continues the prompt: a Generation. For a list of prompts, or ids [batch, position], a list of them, each the same as alone
     (with load(exact=True) bit for bit); they are decoded together, but with a draft, lookup or hook functions one after the
-    other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p is given; the same seed and options give the same
-    text. stop: strings that end the text and are not part of it. eos: default, the model's own.
+    other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p, top_n_sigma, xtc_probability, mirostat is given; the
+    same seed and options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
 
     lookup and draft make it faster without changing the tokens (speculative decoding). lookup: number of tokens to draft, 1 to 7,
     that followed the last tokens earlier in the text. draft: a smaller model of the same vocabulary, which drafts draft_tokens
@@ -35,7 +37,7 @@ def generate(
     them; a text that is truncated by max_tokens or stop is the beginning of one that conforms. fwd_hooks: functions at hooks, as
     in hooks(); they see the prompt's tokens, then each new token.
     """
-    options = _options(model, **{k: v for k, v in locals().items() if k not in ("model", "prompt", "fwd_hooks")})
+    options = _options(**{k: v for k, v in locals().items() if k not in ("prompt", "fwd_hooks")})
     batch = model._batch(prompt)
     with hooks(model, fwd_hooks):
         if batch.listed and not model._hooks and lookup == 0 and draft is None:
@@ -45,25 +47,27 @@ def generate(
 
 
 def stream(
-    model: OpenedModel, prompt: Prompt, max_tokens: int = 128, *, temperature: float | None = None, top_k: int | None = None,
-    top_p: float | None = None, min_p: float | None = None, typical_p: float | None = None, repetition_penalty: float = 1.0,
-    frequency_penalty: float = 0.0, presence_penalty: float = 0.0, logit_bias: dict[int, float] | None = None, seed: int = 0,
-    stop: str | Sequence[str] = (), eos: Sequence[int] | None = None, ignore_eos: bool = False, lookup: int = 0,
-    draft: OpenedModel | None = None, draft_tokens: int = 4, json_schema: dict[str, Any] | bool | str | None = None,
-    regex: str | None = None, grammar: str | None = None, lark: str | None = None, fwd_hooks: Iterable[Hook] = (),
+    model: OpenedModel, prompt: Prompt, max_tokens: int = 128, *, stop: str | Sequence[str] = (), eos: Sequence[int] | None = None,
+    ignore_eos: bool = False, lookup: int = 0, draft: OpenedModel | None = None, draft_tokens: int = 4,
+    json_schema: dict[str, Any] | bool | str | None = None, regex: str | None = None, grammar: str | None = None,
+    lark: str | None = None, fwd_hooks: Iterable[Hook] = (), **sampling: Unpack[Sampling],
 ) -> TextStream:
     """generate() as an iterator over final text: whole characters, never part of a stop string. Tokens are generated only as the
     iterator is read. The hooks are those set when the iterator is created.
     """
-    options = _options(model, **{k: v for k, v in locals().items() if k not in ("model", "prompt", "fwd_hooks")})
+    options = _options(**{k: v for k, v in locals().items() if k not in ("prompt", "fwd_hooks")})
     with hooks(model, fwd_hooks):
         return model._session.stream(model._one(prompt), options, calls_of(model))
 
 
+for _function in (generate, stream):
+    _function.__doc__ = f"{_function.__doc__}\n    What chooses tokens:\n\n{HELP}\n"
+
+
 def _options(
-    model: OpenedModel, *, max_tokens: int, top_k: int | None, logit_bias: dict[int, float] | None, seed: int, stop: str | Sequence[str],
-    eos: Sequence[int] | None, lookup: int, draft: OpenedModel | None, draft_tokens: int,
-    json_schema: dict[str, Any] | bool | str | None, regex: str | None, grammar: str | None, lark: str | None, **others: object,
+    *, model: OpenedModel, max_tokens: int, stop: str | Sequence[str], eos: Sequence[int] | None, ignore_eos: bool, lookup: int,
+    draft: OpenedModel | None, draft_tokens: int, json_schema: dict[str, Any] | bool | str | None, regex: str | None,
+    grammar: str | None, lark: str | None, sampling: Sampling,
 ) -> GenerateOptions:
     if lookup != 0 and draft is not None:
         raise UsageError("lookup and draft are both given; give one of them")
@@ -74,15 +78,16 @@ def _options(
         drafter = model._session.model_drafter(draft._session, within("draft_tokens", draft_tokens, 0, INT64))
     return GenerateOptions(
         max_tokens=within("max_tokens", max_tokens, 0, INT64),
-        top_k=None if top_k is None else within("top_k", top_k, 0, INT64),
+        numbers=numbers_of(sampling),
+        breakers=sampling.get("dry_sequence_breakers"),
         logit_bias=[(model._in_vocabulary("a token of logit_bias", token), bias)
-                    for token, bias in (logit_bias or {}).items()],
-        seed=within("seed", seed, 0, 2**64 - 1),
+                    for token, bias in (sampling.get("logit_bias") or {}).items()],
+        seed=within("seed", sampling.get("seed", 0), 0, 2**64 - 1),
         stops=[stop] if isinstance(stop, str) else list(stop),
         eos=_ends(model, eos),
+        ignore_eos=ignore_eos,
         drafter=drafter,
         grammar=_grammar(model, {"json_schema": json_schema, "regex": regex, "gbnf": grammar, "lark": lark}),
-        **others,  # type: ignore[arg-type]  # the numbers and flags that generate() declares
     )
 
 

@@ -69,16 +69,7 @@ class Editing {
 GenerateOptions engine_options(const Engine& engine, const GenerationOptions& o) {
   GenerateOptions options;
   options.max_tokens = o.max_tokens;
-  options.sampling.temperature = o.temperature;
-  options.sampling.top_k = o.top_k;
-  options.sampling.top_p = o.top_p;
-  options.sampling.min_p = o.min_p;
-  options.sampling.typical_p = o.typical_p;
-  options.sampling.repetition_penalty = o.repetition_penalty;
-  options.sampling.frequency_penalty = o.frequency_penalty;
-  options.sampling.presence_penalty = o.presence_penalty;
-  options.sampling.logit_bias = o.logit_bias;
-  options.sampling.seed = o.seed;
+  options.sampling = o.sampling;
   options.stops = o.stops;
   options.eos = o.end_tokens ? *o.end_tokens : engine.end_tokens();
   return options;

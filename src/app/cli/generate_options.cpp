@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -18,14 +20,31 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// A number that may be left out. Its range is checked by check_sampling_options, which names it.
-template <class Number>  // double, or one that may be absent
-CLI::Option* add_optional(CLI::App& app, const std::string& name, Number& value, double low, double high,
-                          const std::string& what) {
+/// The flag of a sampling option: "--top-k".
+std::string flag_of(const SamplingOption& option) {
+  std::string flag = std::string("--") + option.name;
+  std::ranges::replace(flag, '_', '-');
+  return option.rule == SamplingRule::temperature ? flag + ",-t" : flag;
+}
+
+CLI::Option* add_sampling_flag(CLI::App& app, const SamplingOption& option, SamplingOptions& s) {
+  std::string help = option.help;  // names other options as they are named there
+  for (const SamplingOption& other : sampling_options())
+    if (std::string_view(other.name).find('_') != std::string_view::npos)
+      for (size_t at = 0; (at = help.find(other.name, at)) != std::string::npos; at += 2 + std::strlen(other.name))
+        help.replace(at, std::strlen(other.name), flag_of(other));
+  if (help.starts_with("With ") && !help.starts_with("With --")) help.insert(5, "--");
+  const auto set = [&s, option](const std::string& text) {
+    option.set(s, std::strtod(text.c_str(), nullptr));  // checked before; unlike std::stod it takes the smallest numbers
+  };
+  if (option.is_whole()) {
+    auto held = std::make_shared<int64_t>(0);
+    return add_count(app, flag_of(option), *held, static_cast<int64_t>(option.low), static_cast<int64_t>(option.high), help)
+        ->each([held, set](const std::string& text) { set(text); });
+  }
   auto held = std::make_shared<double>(0);
-  return add_number(app, name, *held, low, high, what)->each([held, &value](const std::string& text) {
-    value = std::strtod(text.c_str(), nullptr);  // checked before; unlike std::stod it takes the smallest numbers
-  });
+  return add_number(app, flag_of(option), *held, option.low, option.high, help, !option.includes_low())
+      ->each([held, set](const std::string& text) { set(text); });
 }
 
 /// "264=-5" or "264=-inf".
@@ -51,28 +70,21 @@ std::vector<int32_t> end_ids(const GenerateFlags& flags, const Engine& engine) {
 
 }  // namespace
 
-std::vector<CLI::Option*> add_draw_flags(CLI::App& app, SamplingOptions& s) {
-  auto top_k = std::make_shared<int64_t>(0);
-  return {add_optional(app, "--temperature,-t", s.temperature, 0, 1e6,
-                       "Divide logits by this and sample; 0 is greedy. Without a sampling flag decoding is greedy"),
-          add_count(app, "--top-k", *top_k, 0, int64_t{1} << 31, "Sample from the K most likely tokens; 0 is off")
-              ->each([top_k, &s](const std::string& text) { s.top_k = std::stoll(text); }),
-          add_optional(app, "--top-p", s.top_p, 0, 1, "Sample from the most likely tokens whose probabilities sum to P"),
-          add_optional(app, "--min-p", s.min_p, 0, 1, "Sample from the tokens at least P times as likely as the most likely")};
+void add_draw_flags(CLI::App& app, SamplingOptions& s) {
+  for (const SamplingOption& option : sampling_options())
+    if (option.rule >= SamplingRule::temperature && option.rule < SamplingRule::xtc) add_sampling_flag(app, option, s);
 }
 
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
-  SamplingOptions& s = flags.sampling;
   const auto rule = [&](CLI::Option* option) { flags.rules.push_back(option); };
-  for (CLI::Option* option : add_draw_flags(app, s)) rule(option);
-  rule(add_optional(app, "--typical-p", s.typical_p, 0, 1,
-                    "Sample from the most typical tokens (locally typical sampling) whose probabilities sum to P"));
-  rule(add_optional(app, "--repetition-penalty", s.repetition_penalty, 0, 1e6,
-                    "Divide the positive logits of previous tokens by this, multiply negative ones (1 is off)"));
-  rule(add_optional(app, "--frequency-penalty", s.frequency_penalty, -1e6, 1e6,
-                    "Subtract this from a token's logit for each time it was generated"));
-  rule(add_optional(app, "--presence-penalty", s.presence_penalty, -1e6, 1e6,
-                    "Subtract this from a token's logit if it was generated"));
+  for (const SamplingOption& option : sampling_options()) rule(add_sampling_flag(app, option, flags.sampling));
+  rule(app.add_option(
+              "--dry-sequence-breaker", flags.dry_sequence_breakers,
+              "With --dry-multiplier: repetitions are not followed across this string; default: line feed, :, \" and *. May "
+              "be repeated; none: no strings")
+           ->type_name("S")
+           ->expected(1)
+           ->take_all());
   rule(app.add_option("--logit-bias", flags.logit_bias, "Add X to a token's logit; -inf forbids it. May be repeated")
            ->type_name("ID=X")
            ->expected(1)
@@ -87,8 +99,9 @@ void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
 
 void add_beam_flags(CLI::App& app, GenerateFlags& flags) {
   add_count(app, "--beams", flags.beams, 1, 4096, "Search with this many beams");
-  add_optional(app, "--length-penalty", flags.length_penalty, -100, 100,
-               "With --beams: a score is the log-probability / length^A (default 1)");
+  auto held = std::make_shared<double>(0);
+  add_number(app, "--length-penalty", *held, -100, 100, "With --beams: a score is the log-probability / length^A (default 1)")
+      ->each([held, &flags](const std::string& text) { flags.length_penalty = std::strtod(text.c_str(), nullptr); });
   app.add_flag("--early-stopping{yes}", flags.early_stopping,
                "With --beams: stop when K hypotheses are finished; --early-stopping=never waits for the best possible");
   add_count(app, "--return", flags.n_return, 1, 4096, "With --beams: hypotheses to return (default 1)");
@@ -193,6 +206,8 @@ GenerateOptions GenerateFlags::options(const Engine& engine) const {
   SamplingOptions& s = options.sampling = sampling;
   for (const std::string& bias : logit_bias) s.logit_bias.push_back(parse_bias(bias));
   s.seed = static_cast<uint64_t>(seed);
+  if (!dry_sequence_breakers.empty()) s.dry_sequence_breakers = dry_sequence_breakers;
+  if (dry_sequence_breakers == std::vector<std::string>{"none"}) s.dry_sequence_breakers.clear();
   if (!samplers.empty()) s.order = parse_sampling_order(samplers);
   return options;
 }

@@ -13,8 +13,8 @@ namespace vitrine::cli {
 /// The flags as given.
 struct GenerateFlags {
   int64_t max_tokens = 128;
-  SamplingOptions sampling;             // without biases, order and seed
-  std::vector<std::string> logit_bias;  // read by options()
+  SamplingOptions sampling;                                    // without biases, order and seed
+  std::vector<std::string> logit_bias, dry_sequence_breakers;  // read by options()
   std::string samplers;
   std::vector<const CLI::Option*> rules;  // the flags of `sampling` and logit_bias, which know whether they were given
   int64_t seed = 0;
@@ -44,8 +44,9 @@ struct GenerateFlags {
   std::vector<const char*> given_grammars() const;
 };
 
-/// --temperature, --top-k, --top-p and --min-p; `s` must live until the command has run.
-std::vector<CLI::Option*> add_draw_flags(CLI::App& app, SamplingOptions& s);
+/// The flags of the rules that depend on nothing but the logits: --temperature to --top-n-sigma. `s` must live until the command
+/// has run.
+void add_draw_flags(CLI::App& app, SamplingOptions& s);
 void add_sampling_flags(CLI::App& app, GenerateFlags& flags);
 void add_beam_flags(CLI::App& app, GenerateFlags& flags);
 void add_stop_flags(CLI::App& app, GenerateFlags& flags);

@@ -141,7 +141,7 @@ void print_positions(const Engine& engine, const Prompt& prompt, const std::vect
 
 void predict(const PredictOptions& o) {
   if (o.sampling.draws() && o.all_positions)
-    throw UsageError("--all-positions: a draw follows the last position; leave --temperature, --top-k, --top-p and --min-p out.");
+    throw UsageError("--all-positions: a draw follows the last position; leave the sampling flags out.");
   Engine engine = open_engine(o.model);
   const std::vector<Prompt> prompts = read_prompts(engine, o.prompt, o.prompt.has_jsonl);
   Draw draw(engine, o);

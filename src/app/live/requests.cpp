@@ -85,10 +85,8 @@ class Request {
 
   SamplingOptions sampling() const {
     SamplingOptions options;
-    options.temperature = find<double>("temperature");
-    options.top_k = find<int64_t>("top_k");
-    options.top_p = find<double>("top_p");
-    options.min_p = find<double>("min_p");
+    for (const SamplingOption& option : sampling_options())
+      if (const auto value = find<double>(option.name)) option.set(options, *value);
     options.seed = get<uint64_t>("seed", 0);
     return options;
   }

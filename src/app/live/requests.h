@@ -28,9 +28,9 @@ struct LiveModel {
 /// document  every picture and step of the walk-through (web/src/data.ts); "layer", "head", "position": of pictures of one;
 ///           "gradients": false leaves out what runs the model backward; "pictures": only these, without steps
 /// next      {tokens, pieces, next: [{token, piece, logprob, kept}], left}: the "top" most likely next tokens, with the
-///           probability of each under "temperature", "top_k", "top_p", "min_p" (0: cut), and how many of all tokens are left;
+///           probability of each under the sampling options (0: cut), and how many of all tokens are left;
 ///           "edits": changes to the model, as the list interventions of docs/intervene.md
-/// generate  {text, tokens, logprobs, finish_reason}: "max_tokens" new tokens; the sampling fields of next, "seed", "edits"
+/// generate  {text, tokens, logprobs, finish_reason}: "max_tokens" new tokens; the sampling options, "seed", "edits"
 /// inspect   {tokens, pieces, hooks: [{name, shape, values}]}: as POST /v1/inspect, of "hooks", "edits"
 /// units     as `vitrine units --json`: the "units" most active of "layer" at "position", and what each writes: "top" tokens at
 ///           either end

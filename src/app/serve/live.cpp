@@ -15,6 +15,7 @@
 #include "serve/endpoints.h"
 #include "serve/hook_values.h"
 #include "serve/inside.h"
+#include "serve/sampling_fields.h"
 
 namespace vitrine::serve {
 namespace {
@@ -42,16 +43,6 @@ const std::vector<LiveField>& all_live_fields() {
         {" document units ", {"position", integer, "`document`, `units`: the position.", Use::honored, 0, 1e9}},
         {" next generate inspect ",
          {"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."}},
-        {" next generate ",
-         {"temperature", number, "`next`, `generate`: sampling temperature. Default: none, the most likely token.", Use::honored,
-          0, 100}},
-        {" next generate ", {"top_k", integer, "`next`, `generate`: keep the k most likely tokens.", Use::honored, 0, 1e9}},
-        {" next generate ",
-         {"top_p", number, "`next`, `generate`: keep the most likely tokens whose probabilities sum to this.", Use::honored, 0,
-          1}},
-        {" next generate ",
-         {"min_p", number, "`next`, `generate`: keep tokens with at least this times the probability of the most likely one.",
-          Use::honored, 0, 1}},
         {" next generate ", {"seed", integer, "`generate`: random seed. Default: 0.", Use::honored, 0, 9e15}},
         {" generate ", {"max_tokens", integer, "`generate`: maximum new tokens. Default: 16.", Use::honored, 1, 4096}},
         {" inspect ", {"hooks", texts, "`inspect`: names of intermediates, as in /v1/inspect."}},
@@ -70,6 +61,7 @@ const std::vector<LiveField>& all_live_fields() {
          {"top", integer, "Number of most likely tokens. Default: 20 for `next`, 5 for `units`, otherwise 10.", Use::honored, 1,
           1e6}},
     };
+    for (const Field& field : sampling_number_fields()) fields.push_back({" next generate ", field});
     return fields;
   }();
   return table;

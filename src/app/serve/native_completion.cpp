@@ -154,9 +154,8 @@ SamplingOptions native_sampling() {
   s.top_k = 40;
   s.top_p = 0.95;
   s.min_p = 0.05;
-  s.order = {SamplingRule::bias,     SamplingRule::repetition, SamplingRule::frequency,
-             SamplingRule::presence, SamplingRule::top_k,      SamplingRule::typical,
-             SamplingRule::top_p,    SamplingRule::min_p,      SamplingRule::temperature};
+  using enum SamplingRule;
+  s.order = {bias, repetition, frequency, presence, dry, top_n_sigma, top_k, typical, top_p, min_p, xtc, temperature, mirostat};
   return s;
 }
 
@@ -166,23 +165,21 @@ OrderedJson settings_json(const GenerateOptions& o, bool streamed) {
   for (const auto& [token, value] : s.logit_bias)
     bias.push_back({{"token", token}, {"bias", std::isinf(value) ? OrderedJson(nullptr) : OrderedJson(value)}});
   const int64_t most = o.max_tokens == INT32_MAX ? -1 : o.max_tokens;
-  return {{"seed", s.seed},
-          {"temperature", s.temperature.value_or(1)},
-          {"top_k", s.top_k.value_or(0)},
-          {"top_p", s.top_p.value_or(1)},
-          {"min_p", s.min_p.value_or(0)},
-          {"typical_p", s.typical_p.value_or(1)},
-          {"repeat_penalty", s.repetition_penalty},
-          {"presence_penalty", s.presence_penalty},
-          {"frequency_penalty", s.frequency_penalty},
-          {"stop", o.stops},
-          {"max_tokens", most},
-          {"n_predict", most},
-          {"ignore_eos", o.eos.empty()},
-          {"min_tokens", o.min_tokens},
-          {"stream", streamed},
-          {"logit_bias", bias},
-          {"samplers", sampler_names(s.order)}};
+  OrderedJson settings = {{"seed", s.seed}};
+  for (const SamplingOption& option : sampling_options()) {
+    const bool repetition = option.rule == SamplingRule::repetition;
+    settings[repetition ? "repeat_penalty" : option.name] = option.get(s) ? OrderedJson(option.json(s)) : OrderedJson(option.off);
+  }
+  settings["dry_sequence_breakers"] = s.dry_sequence_breakers;
+  settings.update({{"stop", o.stops},
+                   {"max_tokens", most},
+                   {"n_predict", most},
+                   {"ignore_eos", o.eos.empty()},
+                   {"min_tokens", o.min_tokens},
+                   {"stream", streamed},
+                   {"logit_bias", bias},
+                   {"samplers", sampler_names(s.order)}});
+  return settings;
 }
 
 const std::vector<Field>& native_completion_fields() {
@@ -246,6 +243,8 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, native_sampling());
   if (fields.has("samplers")) apply_samplers(fields.texts("samplers"), sampled.options.sampling);
+  if (sampled.options.sampling.mirostat != 0)  // nothing but the temperature acts beside it
+    apply_samplers({"temperature", "mirostat"}, sampled.options.sampling);
   const int64_t most = fields.integer("n_predict").value_or(-1);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   request.options = sampled.options;

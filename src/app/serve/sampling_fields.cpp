@@ -17,7 +17,7 @@ namespace {
 constexpr double kMostTokens = 1e9;
 
 // What is looked at for each token that is made.
-constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096;
+constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096, kMostBreakers = 64;
 constexpr size_t kMostStopBytes = 64 << 10;  // of all stop strings: each text that is made holds them, and a table of each
 
 void check_count(const char* field, size_t count, size_t most) {
@@ -32,6 +32,11 @@ Field same(const char* name, const Field& as) {
   field.same_as = as.name;
   field.about = "The same as `" + as.name + "`.";
   return field;
+}
+
+Field number_field(const SamplingOption& option) {
+  return {option.name, option.is_whole() ? type::integer : type::number, std::string(option.help) + ".", Use::honored, option.low,
+          option.high};
 }
 
 void add_bias(const Service& service, const OrderedJson& token, const OrderedJson& value, SamplingOptions& sampling) {
@@ -73,24 +78,20 @@ void read_bias(const OrderedJson& json, const Service& service, SamplingOptions&
 
 }  // namespace
 
+std::vector<Field> sampling_number_fields() {
+  std::vector<Field> fields;
+  for (const SamplingOption& option : sampling_options()) fields.push_back(number_field(option));
+  return fields;
+}
+
 const std::vector<Field>& sampling_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    const Field repetition{
-        "repetition_penalty", number, "Divides positive logits of previous tokens, multiplies negative ones; 1 is off.",
-        Use::honored,         1e-6,   1e6};
     std::vector<Field> fields = {
-        {"temperature", number, "Divides logits; 0 is greedy.", Use::honored, 0, 1e6},
-        {"top_p", number, "Samples from the most likely tokens whose probabilities sum to this; 1 is off.", Use::honored, 0, 1},
-        {"top_k", integer, "Samples from the k most likely tokens; 0 and -1 are off.", Use::honored, -1, 2147483647},
-        {"min_p", number, "Samples from tokens with at least this times the probability of the most likely one; 0 is off.",
-         Use::honored, 0, 1},
-        {"typical_p", number, "Locally typical sampling; 1 is off.", Use::honored, 0, 1},
-        {"frequency_penalty", number, "Subtracted from a token's logit for each time it was generated; 0 is off.", Use::honored,
-         -2, 2},
-        {"presence_penalty", number, "Subtracted from a token's logit if it was generated; 0 is off.", Use::honored, -2, 2},
-        repetition,
-        same("repeat_penalty", repetition),
+        same("repeat_penalty", number_field(*find_sampling_option("repetition_penalty"))),
+        {"dry_sequence_breakers", texts,
+         "With dry_multiplier: repetitions are not followed across these strings. Default: line feed, `:`, `\"` and `*`.",
+         Use::honored},
         {"logit_bias", object | list,
          "Added to the logits of tokens: {\"id\": number}, or pairs [id or text, number]; false instead of a number forbids "
          "the token.",
@@ -117,7 +118,7 @@ const std::vector<Field>& sampling_fields() {
         0,
         1e9};
     fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});
-    return joined({fields, grammar_fields(), lora_fields()});
+    return joined({sampling_number_fields(), fields, grammar_fields(), lora_fields()});
   }();
   return table;
 }
@@ -147,19 +148,8 @@ const std::vector<Field>& foreign_fields() {
       Field::refused("early_stopping", "it applies only to beam search", "[false]"),
       Field::refused("truncate_prompt_tokens", "prompts are never truncated; shorten yours"),
       Field::refused("prompt_logprobs", "use /v1/completions with echo and logprobs", "[0]"),
-      Field::refused("mirostat", "use another sampler: temperature, top_k, top_p, min_p or typical_p", "[0]"),
-      Field::ignored("mirostat_tau", "Belongs to mirostat, which is not supported."),
-      Field::ignored("mirostat_eta", "Belongs to mirostat, which is not supported."),
       Field::refused("dynatemp_range", "use temperature", "[0]"),
       Field::ignored("dynatemp_exponent", "Belongs to dynatemp_range, which is not supported."),
-      Field::refused("dry_multiplier", "use repetition_penalty", "[0]"),
-      Field::ignored("dry_base", "Belongs to dry_multiplier, which is not supported."),
-      Field::ignored("dry_allowed_length", "Belongs to dry_multiplier, which is not supported."),
-      Field::ignored("dry_penalty_last_n", "Belongs to dry_multiplier, which is not supported."),
-      Field::ignored("dry_sequence_breakers", "Belongs to dry_multiplier, which is not supported."),
-      Field::refused("xtc_probability", "use another sampler", "[0]"),
-      Field::ignored("xtc_threshold", "Belongs to xtc_probability, which is not supported."),
-      Field::refused("top_n_sigma", "use min_p", "[-1, 0]"),
   };
   return table;
 }
@@ -174,16 +164,16 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   Sampled sampled;
   GenerateOptions& o = sampled.options;
   SamplingOptions& s = o.sampling = defaults;
-  if (const auto x = fields.number("temperature")) s.temperature = x;
-  if (const auto x = fields.number("top_p")) s.top_p = x;
-  if (const auto x = fields.integer("top_k")) s.top_k = std::max<int64_t>(*x, 0);
-  if (const auto x = fields.number("min_p")) s.min_p = x;
-  if (const auto x = fields.number("typical_p")) s.typical_p = x;
-  if (s.min_p == 0) s.min_p.reset();
-  if (s.typical_p == 0) throw invalid("typical_p", "\"typical_p\" is 0; expected a number above 0, or 1 for off");
-  s.frequency_penalty = fields.number("frequency_penalty").value_or(s.frequency_penalty);
-  s.presence_penalty = fields.number("presence_penalty").value_or(s.presence_penalty);
-  s.repetition_penalty = fields.number("repetition_penalty").value_or(s.repetition_penalty);
+  for (const SamplingOption& option : sampling_options()) {
+    const auto value = fields.number(option.name);
+    if (!value) continue;
+    if (!option.includes_low() && *value == option.low)
+      throw invalid(option.name,
+                    "\"" + std::string(option.name) + "\" is " + json_text(*value) + "; expected " + option.expected);
+    option.set(s, *value);
+  }
+  if (fields.has("dry_sequence_breakers")) s.dry_sequence_breakers = fields.texts("dry_sequence_breakers");
+  check_count("dry_sequence_breakers", s.dry_sequence_breakers.size(), kMostBreakers);
   if (const OrderedJson* bias = fields.find("logit_bias")) read_bias(*bias, service, s);
   const int64_t seed = fields.integer("seed").value_or(-1);
   sampled.seeded = seed != -1;
@@ -209,50 +199,51 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   return sampled;
 }
 
+namespace {
+
+// llama.cpp's name of a rule; "" for the bias.
+std::string native_name(SamplingRule rule) {
+  if (rule == SamplingRule::bias) return "";
+  if (rule <= SamplingRule::presence) return "penalties";
+  return rule == SamplingRule::typical ? "typ_p" : sampling_order_text({rule});
+}
+
+}  // namespace
+
 std::vector<std::string> sampler_names(const std::vector<SamplingRule>& order) {
   std::vector<std::string> names;
   for (const SamplingRule rule : order) {
-    if (rule == SamplingRule::bias) continue;
-    const bool penalty = rule == SamplingRule::repetition || rule == SamplingRule::frequency || rule == SamplingRule::presence;
-    std::string name = penalty ? "penalties" : rule == SamplingRule::typical ? "typ_p" : sampling_order_text({rule});
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    std::string name = native_name(rule);
+    if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    names.push_back(std::move(name));
   }
   return names;
 }
 
 void apply_samplers(const std::vector<std::string>& names, SamplingOptions& s) {
-  static const std::vector<std::pair<std::string, std::vector<SamplingRule>>> known = {
-      {"penalties", {SamplingRule::repetition, SamplingRule::frequency, SamplingRule::presence}},
-      {"top_k", {SamplingRule::top_k}},
-      {"typ_p", {SamplingRule::typical}},
-      {"typical_p", {SamplingRule::typical}},
-      {"top_p", {SamplingRule::top_p}},
-      {"min_p", {SamplingRule::min_p}},
-      {"temperature", {SamplingRule::temperature}},
-      {"dry", {}},
-      {"xtc", {}},
-      {"top_n_sigma", {}},
-      {"infill", {}},
-  };
+  const std::vector<SamplingRule> rules = SamplingOptions().order;
   s.order = {SamplingRule::bias};
-  for (const std::string& name : names) {
-    const auto found = std::find_if(known.begin(), known.end(), [&](const auto& entry) { return entry.first == name; });
-    if (found == known.end())
-      throw invalid("samplers",
-                    "\"samplers\" names \"" + name +
-                        "\"; known are penalties, top_k, typ_p, top_p, min_p, temperature (dry, xtc and top_n_sigma do nothing)");
-    for (const SamplingRule rule : found->second)
+  for (const std::string& given : names) {
+    const std::string name = given == "typical_p" ? "typ_p" : given;
+    bool known = name == "infill";  // for prompts of another form
+    for (const SamplingRule rule : rules) {
+      if (native_name(rule) != name) continue;
+      known = true;
       if (std::find(s.order.begin(), s.order.end(), rule) == s.order.end()) s.order.push_back(rule);
+    }
+    if (known) continue;
+    std::string all;
+    for (const std::string& each : sampler_names(rules)) all += (all.empty() ? "" : ", ") + each;
+    throw invalid("samplers", "\"samplers\" names \"" + given + "\"; known are " + all);
   }
-  const auto named = [&](SamplingRule rule) { return std::find(s.order.begin(), s.order.end(), rule) != s.order.end(); };
-  if (!named(SamplingRule::repetition)) s.repetition_penalty = 1;
-  if (!named(SamplingRule::frequency)) s.frequency_penalty = 0;
-  if (!named(SamplingRule::presence)) s.presence_penalty = 0;
-  if (!named(SamplingRule::temperature)) s.temperature = s.temperature == 0 ? std::optional(0.0) : std::optional(1.0);
-  if (!named(SamplingRule::top_k)) s.top_k.reset();
-  if (!named(SamplingRule::top_p)) s.top_p.reset();
-  if (!named(SamplingRule::min_p)) s.min_p.reset();
-  if (!named(SamplingRule::typical)) s.typical_p.reset();
+  for (const SamplingOption& option : sampling_options()) {
+    if (std::find(s.order.begin(), s.order.end(), option.rule) != s.order.end()) continue;
+    if (option.rule == SamplingRule::temperature && s.temperature) {
+      s.temperature = s.temperature == 0 ? 0.0 : 1.0;  // still greedy, or drawn
+    } else {
+      option.reset(s);
+    }
+  }
 }
 
 }  // namespace vitrine::serve

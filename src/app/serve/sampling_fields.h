@@ -11,6 +11,8 @@
 
 namespace vitrine::serve {
 
+/// A field for each of sampling_options().
+std::vector<Field> sampling_number_fields();
 /// Fields that all endpoints have whose tokens are sampled.
 const std::vector<Field>& sampling_fields();
 /// Fields of other servers that are ignored or refused everywhere.

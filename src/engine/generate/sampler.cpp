@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -25,7 +26,8 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 
 }  // namespace
 
-Sampler::Sampler(SamplingOptions options, int64_t vocab_size) : options_(std::move(options)), vocab_size_(vocab_size) {
+Sampler::Sampler(SamplingOptions options, int64_t vocab_size, SequenceBreakers breakers)
+    : options_(std::move(options)), vocab_size_(vocab_size), breakers_(std::move(breakers)), mu_(2 * options_.mirostat_tau) {
   check_sampling_options(options_, vocab_size);
 }
 
@@ -37,14 +39,16 @@ Pick Sampler::pick(std::span<const float> logits, std::span<const int32_t> promp
     const auto logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits));
     return {.token = token, .logprob = logprob, .logprob_after = logprob};
   }
-  process(logits, prompt, generated, allowed);
+  process(logits, prompt, generated, stream, allowed);
   const size_t chosen = options_.draws() ? draw(generated.size(), stream) : argmax(candidates_.logit);
   const int32_t token = candidates_.token[chosen];
   Pick pick{.token = token, .logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum_exp(logits))};
-  if (options_.draws())
+  if (options_.draws()) {
     pick.logprob_after = std::log(probability_[chosen]);
-  else
+    note_surprise(probability_[chosen]);
+  } else {
     pick.logprob_after = static_cast<float>(candidates_.logit[chosen] - log_sum_exp(candidates_.logit));
+  }
   return pick;
 }
 
@@ -77,12 +81,12 @@ void Sampler::check(std::span<const float> logits) const {
 }
 
 const Candidates& Sampler::process(std::span<const float> logits, std::span<const int32_t> prompt,
-                                   std::span<const int32_t> generated, std::span<const uint32_t> allowed) {
+                                   std::span<const int32_t> generated, uint64_t stream, std::span<const uint32_t> allowed) {
   check(logits);
   take(logits, allowed);
   for (const SamplingRule rule : options_.order) {
-    if (rule > SamplingRule::presence && !options_.draws()) continue;
-    apply(rule, prompt, generated);
+    if (rule >= SamplingRule::temperature && !options_.draws()) continue;
+    apply(rule, prompt, generated, stream);
     if (rule > SamplingRule::temperature) continue;  // the rules that cut change no score
     const float top = largest(candidates_.logit);
     if (std::isfinite(top)) continue;
@@ -117,18 +121,19 @@ void Sampler::take(std::span<const float> logits, std::span<const uint32_t> allo
   if (candidates_.token.empty()) throw RunError("no token of the vocabulary may come here");
 }
 
-void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::span<const int32_t> generated) {
-  // Before any rule has cut, candidate i is token i. After a cut the penalties look tokens up.
-  const bool whole = candidates_.token.size() == static_cast<size_t>(vocab_size_);
-  const auto change = [&](int32_t token, auto to) {
-    size_t i = static_cast<size_t>(token);
-    if (!whole) {
-      const auto at = std::lower_bound(candidates_.token.begin(), candidates_.token.end(), token);
-      if (at == candidates_.token.end() || *at != token) return;
-      i = static_cast<size_t>(at - candidates_.token.begin());
-    }
-    candidates_.logit[i] = to(candidates_.logit[i]);
-  };
+// Before any rule has cut, candidate i is token i. After a cut the penalties look tokens up.
+template <class To>
+void Sampler::change(int32_t token, To to) {
+  size_t i = static_cast<size_t>(token);
+  if (candidates_.token.size() != static_cast<size_t>(vocab_size_)) {
+    const auto at = std::lower_bound(candidates_.token.begin(), candidates_.token.end(), token);
+    if (at == candidates_.token.end() || *at != token) return;
+    i = static_cast<size_t>(at - candidates_.token.begin());
+  }
+  candidates_.logit[i] = to(candidates_.logit[i]);
+}
+
+void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::span<const int32_t> generated, uint64_t stream) {
   switch (rule) {
     case SamplingRule::bias:
       for (const auto& [token, bias] : options_.logit_bias)
@@ -154,11 +159,19 @@ void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::spa
       }
       break;
     }
+    case SamplingRule::dry:
+      if (options_.dry_multiplier == 0) return;
+      for (const auto& [token, penalty] : repetition_penalties(prompt, generated, options_, breakers_))
+        if (token >= 0 && token < vocab_size_) change(token, [&](float s) { return s - penalty; });
+      return;
     case SamplingRule::temperature: return apply_temperature();
     case SamplingRule::top_k: return cut_top_k();
     case SamplingRule::top_p: return cut_top_p();
     case SamplingRule::min_p: return cut_min_p();
     case SamplingRule::typical: return cut_typical();
+    case SamplingRule::top_n_sigma: return cut_top_n_sigma();
+    case SamplingRule::xtc: return cut_xtc(generated.size(), stream);
+    case SamplingRule::mirostat: return cut_mirostat();
   }
   for (const int32_t token : seen_) counted_[static_cast<size_t>(token)] = 0;
   seen_.clear();
@@ -199,9 +212,11 @@ void Sampler::keep_where(Keep keep) {
 }
 
 void Sampler::cut_top_k() {
-  if (!options_.top_k || *options_.top_k == 0) return;
-  const size_t n = candidates_.logit.size(), k = static_cast<size_t>(*options_.top_k);
-  if (k >= n) return;
+  if (options_.top_k && *options_.top_k > 0) keep_most_likely(static_cast<size_t>(*options_.top_k));
+}
+
+void Sampler::keep_most_likely(size_t k) {
+  if (k >= candidates_.logit.size()) return;
   keep_where([&, cut = kth_largest(candidates_.logit, k, distance_)](size_t i) { return candidates_.logit[i] >= cut; });
 }
 
@@ -244,6 +259,73 @@ void Sampler::cut_typical() {
       members_);
   const float cut = at.found ? distance_[at.index] : *std::max_element(distance_.begin(), distance_.end());
   keep_where([&](size_t i) { return distance_[i] <= cut; });
+}
+
+void Sampler::cut_top_n_sigma() {
+  if (!options_.top_n_sigma || *options_.top_n_sigma <= 0) return;
+  const auto& s = candidates_.logit;
+  const auto mean_of = [&](auto term) {
+    double sum = 0, count = 0;
+    for (const float x : s)
+      if (x > -kInfinity) sum += term(double{x}), ++count;
+    return sum / count;
+  };
+  const double mean = mean_of([](double x) { return x; });
+  const double deviation = std::sqrt(mean_of([&](double x) { return (x - mean) * (x - mean); }));
+  const double limit = double{largest(s)} - *options_.top_n_sigma * deviation;
+  keep_where([&](size_t i) { return double{s[i]} >= limit; });
+}
+
+void Sampler::cut_xtc(uint64_t index, uint64_t stream) {
+  if (!options_.xtc_probability || options_.xtc_threshold > 0.5) return;
+  constexpr uint64_t kNotTheDraws = 0x9e3779b97f4a7c15;  // another sequence of random numbers than draw()
+  if (uniform53(options_.seed ^ kNotTheDraws, index, stream) >= *options_.xtc_probability) return;
+  probabilities();
+  const auto& p = probability_;
+  const auto threshold = static_cast<float>(options_.xtc_threshold);
+  size_t least = p.size();
+  for (size_t i = 0; i < p.size(); ++i)
+    if (p[i] >= threshold && (least == p.size() || p[i] <= p[least])) least = i;
+  keep_where([&](size_t i) { return p[i] < threshold || i == least; });
+}
+
+// Version 1 of Mirostat: how many of the most likely tokens have together the surprise mu, if probabilities fall as Zipf's law
+// has it with the slope of the first hundred.
+double Sampler::mirostat_count() {
+  constexpr size_t kMostLikely = 100;
+  std::vector<float>& p = distance_;
+  p.assign(probability_.begin(), probability_.end());
+  const size_t n = std::min(kMostLikely, p.size());
+  std::partial_sort(p.begin(), p.begin() + static_cast<ptrdiff_t>(n), p.end(), std::greater<>());
+  double both = 0, squares = 0;
+  for (size_t i = 0; i + 1 < n; ++i) {
+    const double t = std::log(static_cast<double>(i + 2) / static_cast<double>(i + 1));
+    both += t * std::log(double{p[i]} / double{p[i + 1]});
+    squares += t * t;
+  }
+  const double slope = both / squares, excess = slope - 1;
+  return std::pow(excess * std::exp2(mu_) / (1 - std::pow(static_cast<double>(vocab_size_), -excess)), 1 / slope);
+}
+
+void Sampler::cut_mirostat() {
+  if (options_.mirostat == 0) return;
+  probabilities();
+  if (options_.mirostat == 1) {
+    const double count = mirostat_count();
+    return keep_most_likely(count < 1 || std::isnan(count) ? 1 : static_cast<size_t>(std::min(count, 1e9)));
+  }
+  keep_where([&, top = argmax(probability_)](size_t i) { return -std::log2(double{probability_[i]}) <= mu_ || i == top; });
+}
+
+void Sampler::note_surprise(double probability) {
+  mu_ -= options_.mirostat_eta * (-std::log2(probability) - options_.mirostat_tau);
+}
+
+void Sampler::accept(int32_t token) {
+  const auto at = std::lower_bound(candidates_.token.begin(), candidates_.token.end(), token);
+  if (at == candidates_.token.end() || *at != token) throw UsageError("token " + std::to_string(token) + " is no candidate");
+  probabilities();
+  note_surprise(probability_[static_cast<size_t>(at - candidates_.token.begin())]);
 }
 
 std::vector<double> drawn_probabilities(const Candidates& left, std::span<const TokenLogprob> tokens) {

@@ -1,44 +1,45 @@
 #pragma once
-// What may change the choice of the next token, and in which order. The same object serves the command line and requests
-// and prints itself as a recipe, so that one can reproduce the other.
+// The sampling options by name: what command line, HTTP, Python, pages and recipes read, check and print.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/json.h"
+#include "vitrine/sampling.h"
 
 namespace vitrine {
 
-enum class SamplingRule : uint8_t { bias, repetition, frequency, presence, temperature, top_k, top_p, min_p, typical };
+/// A number in SamplingOptions. Its name is that of the field and the argument; the flag has - for _.
+struct SamplingOption {
+  using Member = std::variant<std::optional<double> SamplingOptions::*, std::optional<int64_t> SamplingOptions::*,
+                              double SamplingOptions::*, int64_t SamplingOptions::*>;
+  const char* name;
+  Member member;
+  SamplingRule rule;  // that it belongs to; the first option of a rule switches it on
+  double low, high;
+  double off;            // of the first option of a rule: the rule does nothing
+  const char* expected;  // "a probability from 0 to 1"
+  const char* help;      // a sentence without its period
 
-/// The order in which Hugging Face's generate() applies them: first what changes single scores, then the temperature,
-/// then the rules that cut, each seeing what the one before it left.
-inline constexpr SamplingRule kDefaultSamplingOrder[] = {
-    SamplingRule::bias,  SamplingRule::repetition, SamplingRule::frequency, SamplingRule::presence, SamplingRule::temperature,
-    SamplingRule::top_k, SamplingRule::top_p,      SamplingRule::min_p,     SamplingRule::typical};
-
-struct SamplingOptions {
-  std::optional<double> temperature = {};                   // > 0; 0 means greedy whatever else is set
-  std::optional<int64_t> top_k = {};                        // >= 1; 0 switches the rule off
-  std::optional<double> top_p = {};                         // in [0, 1]; 1 switches the rule off
-  std::optional<double> min_p = {};                         // in [0, 1]
-  std::optional<double> typical_p = {};                     // in (0, 1]; 1 switches the rule off
-  double repetition_penalty = 1;                            // > 0; over prompt and generated tokens
-  double frequency_penalty = 0;                             // over generated tokens, per occurrence
-  double presence_penalty = 0;                              // over generated tokens, once
-  std::vector<std::pair<int32_t, double>> logit_bias = {};  // token, what is added; -inf forbids the token
-  uint64_t seed = 0;
-  std::vector<SamplingRule> order{std::begin(kDefaultSamplingOrder), std::end(kDefaultSamplingOrder)};
-
-  /// Whether the next token is drawn. Otherwise it is the most likely after bias and penalties (greedy): so it is if none of
-  /// temperature, top_k, top_p, min_p, typical_p is given, or if the temperature is 0.
-  bool draws() const;
-  /// Whether bias or penalties change a score.
-  bool changes_scores() const;
+  bool is_whole() const;
+  bool is_optional() const;
+  bool includes_low() const;
+  /// The value; null where none is set.
+  std::optional<double> get(const SamplingOptions& options) const;
+  void set(SamplingOptions& options, double value) const;
+  /// As in SamplingOptions{}.
+  void reset(SamplingOptions& options) const;
+  Json json(const SamplingOptions& options) const;
 };
+
+/// Every number but the seed, in the order of help texts.
+std::span<const SamplingOption> sampling_options();
+/// Null for an unknown name.
+const SamplingOption* find_sampling_option(std::string_view name);
 
 /// "bias,repetition,...": the names of the rules in order.
 std::string sampling_order_text(const std::vector<SamplingRule>& order);

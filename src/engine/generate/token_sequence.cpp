@@ -21,6 +21,11 @@ SamplingOptions without_end(SamplingOptions options, std::span<const int32_t> eo
   return options;
 }
 
+SequenceBreakers breakers_of(const Engine& engine, const SamplingOptions& options) {
+  if (options.dry_multiplier == 0 || !engine.has_tokenizer()) return {};
+  return sequence_breakers(engine.tokenizer(), options.dry_sequence_breakers);
+}
+
 }  // namespace
 
 int64_t room_for(const Engine& engine, size_t prompt, int64_t wanted) {
@@ -43,7 +48,7 @@ TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, 
       prompt_size_(std::ssize(text_)),
       options_(std::move(options)),
       stream_(stream),
-      sampler_(options_.sampling, engine.shape().vocab_size),
+      sampler_(options_.sampling, engine.shape().vocab_size, breakers_of(engine, options_.sampling)),
       stop_(options_.stops),
       room_(checked_room(engine, text_, options_.max_tokens, options_.eos)) {
   if (engine.has_tokenizer()) {
@@ -62,7 +67,7 @@ TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, 
     throw UsageError("min_tokens is " + std::to_string(options_.min_tokens) + ", more than max_tokens, which is " +
                      std::to_string(options_.max_tokens));
   if (options_.min_tokens > 0 && !options_.ignore_eos && !options_.eos.empty())
-    early_.emplace(without_end(options_.sampling, options_.eos), engine.shape().vocab_size);
+    early_.emplace(without_end(options_.sampling, options_.eos), engine.shape().vocab_size, sampler_.breakers());
   if (room_ <= 0) made_.finish_reason = "length";
 }
 
@@ -114,7 +119,10 @@ void TokenSequence::finish(std::string& shown) {
 
 std::string TokenSequence::push(std::span<const float> logits) {
   VITRINE_CHECK(!done(), "a sequence that is done has no next token");
-  if (early_ && std::ssize(made_.tokens) >= options_.min_tokens) early_.reset();
+  if (early_ && std::ssize(made_.tokens) >= options_.min_tokens) {
+    sampler_.follow(*early_);
+    early_.reset();
+  }
   const std::optional<Pick> picked = pick(logits);
   std::string shown;
   bool ended = !picked.has_value();

@@ -172,7 +172,7 @@ TEST(LanguageModel, CachesKeysAndValuesInOtherTypes) {
 TEST(LanguageModel, DrawsTheSameTextForTheSameSeed) {
   LanguageModel model(kTales, {.threads = 2});
   const auto draw = [&](uint64_t seed) {
-    return model.generate(kPrompt, {.max_tokens = 24, .temperature = 1.2, .top_k = 50, .seed = seed}).tokens;
+    return model.generate(kPrompt, {.max_tokens = 24, .sampling = {.temperature = 1.2, .top_k = 50, .seed = seed}}).tokens;
   };
   EXPECT_EQ(draw(7), draw(7));
   EXPECT_NE(draw(7), draw(8));
@@ -268,7 +268,7 @@ TEST(LanguageModel, RefusesWrongInputByName) {
   EXPECT_HAS(refused([&] { model.predict(std::vector<int32_t>{512}); }), "token 512 at place 0");
   EXPECT_HAS(refused([&] { model.predict(std::vector<int32_t>(100000, 1)); }), "the context of");
   EXPECT_HAS(refused([&] { model.predict(ids, {.top = 0}); }), "top is 0");
-  EXPECT_HAS(refused([&] { model.generate(ids, {.temperature = -1.0}); }), "temperature");
+  EXPECT_HAS(refused([&] { model.generate(ids, {.sampling = {.temperature = -1.0}}); }), "temperature");
   EXPECT_HAS(refused([&] { model.generate(ids, {.max_tokens = -1}); }), "max_tokens is -1");
   EXPECT_HAS(refused([&] { model.generate(ids, {.end_tokens = std::vector<int32_t>{512}}); }), "the end token 512 is outside");
   EXPECT_HAS(refused([&] { model.trace(ids, {"atn_out"}); }), "Did you mean \"attn_out\"?");

@@ -238,7 +238,7 @@ TEST(Predict, TellsWhatADrawKeeps) {
   }
   const Outcome table = vitrine({"predict", "Once upon a time there was a king", "--top", "4", "--top-k", "3"});
   EXPECT_NE(table.out.find("cut"), std::string::npos) << table.out;
-  expect_refused({"predict", "a", "--all-positions", "--top-k", "3"}, {"--all-positions", "--top-k"});
+  expect_refused({"predict", "a", "--all-positions", "--top-k", "3"}, {"--all-positions", "sampling flags"});
 }
 
 }  // namespace

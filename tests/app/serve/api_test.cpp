@@ -314,7 +314,8 @@ TEST_F(Api, NativeCompletion) {
   options.sampling.top_p = 0.95;
   options.sampling.min_p = 0.05;
   options.sampling.seed = 9;
-  options.sampling.order = parse_sampling_order("bias,repetition,frequency,presence,top_k,typical,top_p,min_p,temperature");
+  options.sampling.order = parse_sampling_order(
+      "bias,repetition,frequency,presence,dry,top_n_sigma,top_k,typical,top_p,min_p,xtc,temperature,mirostat");
   EXPECT_EQ(served.made("/completion", {{"prompt", kPrompt}, {"n_predict", 20}, {"seed", 9}, {"return_tokens", true}})["tokens"],
             served.greedy(prompt, 20, options).tokens);
   options.sampling.order = parse_sampling_order("bias,temperature,top_k");

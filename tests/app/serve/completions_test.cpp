@@ -162,6 +162,38 @@ TEST_F(Completions, EveryRuleOfSamplingIsHonored) {
   }
 }
 
+// The fields of every sampling option give what the same options give by themselves, alone and in one request.
+TEST_F(Completions, EachSamplingOptionHasItsField) {
+  const std::vector<int32_t> prompt = ids("Once upon a time there was a king, and the king");
+  const OrderedJson plain = {{"prompt", prompt}, {"max_tokens", 16}, {"seed", 3}, {"return_token_ids", true}};
+  const std::map<std::string, double> values = {{"top_k", 3},
+                                                {"mirostat", 2},
+                                                {"mirostat_tau", 1},
+                                                {"mirostat_eta", 0.5},
+                                                {"top_n_sigma", 0.7},
+                                                {"dry_base", 3},
+                                                {"dry_multiplier", 2},
+                                                {"xtc_probability", 1},
+                                                {"xtc_threshold", 0.05},
+                                                {"dry_allowed_length", 1},
+                                                {"dry_penalty_last_n", 9}};
+  const auto all_of = [&](const SamplingOption& option) { return values.contains(option.name) ? values.at(option.name) : 0.6; };
+  for (const SamplingOption& changed : sampling_options()) {
+    GenerateOptions options;
+    options.sampling.temperature = 1;  // OpenAI's default
+    options.sampling.seed = 3;
+    OrderedJson request = plain;
+    for (const SamplingOption& option : sampling_options()) {
+      if (option.rule != changed.rule) continue;
+      option.set(options.sampling, all_of(option));
+      request[option.name] = all_of(option);
+      if (option.is_whole()) request[option.name] = static_cast<int>(all_of(option));
+    }
+    EXPECT_EQ(served.made("/v1/completions", request)["choices"][0]["token_ids"], served.greedy(prompt, 16, options).tokens)
+        << changed.name;
+  }
+}
+
 TEST_F(Completions, StopStringsAndEndTokens) {
   const Generation made = served.greedy(ids("Once upon a time"), 12);
   ASSERT_GT(made.text.size(), 12U);
@@ -336,7 +368,10 @@ TEST_F(Completions, RefusalsNameTheField) {
   refuses({{"logit_bias", {{"99999999999999999999", 1}}}}, 400, "logit_bias", "0 to 6143");
   refuses({{"min_tokens", 13}}, 400, "", "more than max_tokens");
   refuses({{"use_beam_search", true}}, 400, "use_beam_search", "beams");
-  refuses({{"mirostat", 2}}, 400, "mirostat", "sampler");
+  refuses({{"mirostat", 3}}, 400, "mirostat", "from 0 to 2");
+  refuses({{"typical_p", 0}}, 400, "typical_p", "above 0");
+  refuses({{"dry_base", 0.5}}, 400, "dry_base", "from 1");
+  refuses({{"dynatemp_range", 0.5}}, 400, "dynatemp_range", "temperature");
   refuses({{"model", "gpt-4"}}, 404, "model", "this server runs \"tales9m\"");
   expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once)"), 400, "", "JSON: it is truncated after 16 bytes");
   expect_error(served.ask("POST", "/v1/completions", R"({"prompt": "Once"}})"), 400, "", "JSON at byte 19 of 19");

@@ -8,9 +8,12 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "generate/repetitions.h"
 #include "generate/select.h"
 #include "io/safetensors.h"
 #include "runtime/logits.h"
+#include "runtime/model_tokenizer.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -71,6 +74,102 @@ TEST(SamplerGolden, RulesMatchTransformers) {
     ++cases;
   }
   EXPECT_EQ(cases, 245u);
+}
+
+struct LlamaGolden {
+  Json spec = read_json(kFolder + "llama_sampling.json");
+  std::vector<float> row(const Json& entry) const { return spec["rows"][entry["row"].get<size_t>()].get<std::vector<float>>(); }
+};
+
+TEST(SamplerGolden, TopNSigmaAndXtcMatchLlamaCpp) {
+  const LlamaGolden golden;
+  const auto left = [&](const Json& entry, SamplingOptions options) {
+    const auto row = golden.row(entry);
+    return Sampler(std::move(options), std::ssize(row)).process(row, {}, {}).token;
+  };
+  for (const Json& entry : golden.spec["top_n_sigma"])
+    EXPECT_EQ(left(entry, {.top_n_sigma = entry["n"].get<double>()}), entry["left"].get<std::vector<int32_t>>()) << entry["n"];
+  for (const Json& entry : golden.spec["xtc"])
+    EXPECT_EQ(
+        left(entry, {.xtc_probability = entry["probability"].get<double>(), .xtc_threshold = entry["threshold"].get<double>()}),
+        entry["left"].get<std::vector<int32_t>>())
+        << entry["threshold"] << " of row " << entry["row"];
+}
+
+TEST(SamplerGolden, MirostatMatchesLlamaCpp) {
+  const LlamaGolden golden;
+  size_t steps = 0;
+  for (const Json& entry : golden.spec["mirostat"]) {
+    Sampler sampler({.mirostat = entry["version"].get<int64_t>(),
+                     .mirostat_tau = entry["tau"].get<double>(),
+                     .mirostat_eta = entry["eta"].get<double>()},
+                    std::ssize(golden.row(entry["steps"][0])));
+    for (const Json& step : entry["steps"]) {
+      const Candidates& left = sampler.process(golden.row(step), {}, {});
+      ASSERT_EQ(left.token, step["left"].get<std::vector<int32_t>>()) << entry["version"] << " step " << steps;
+      sampler.accept(step["taken"].get<int32_t>());
+      ++steps;
+    }
+  }
+  EXPECT_EQ(steps, 180u);
+}
+
+TEST(SamplerGolden, DryMatchesLlamaCpp) {
+  const LlamaGolden golden;
+  size_t penalized = 0;
+  for (const Json& entry : golden.spec["dry"]) {
+    SequenceBreakers breakers;
+    for (const Json& breaker : entry["breakers"])
+      breakers[breaker[0].get<int32_t>()].emplace_back(breaker.begin() + 1, breaker.end());
+    const SamplingOptions options{.dry_multiplier = entry["multiplier"].get<double>(),
+                                  .dry_base = entry["base"].get<double>(),
+                                  .dry_allowed_length = entry["allowed"].get<int64_t>(),
+                                  .dry_penalty_last_n = entry["last_n"].get<int64_t>()};
+    const auto text = entry["text"].get<std::vector<int32_t>>();
+    const std::span<const int32_t> all = text, prompt = all.first(text.size() / 3), generated = all.subspan(text.size() / 3);
+    const auto penalties = repetition_penalties(prompt, generated, options, breakers);
+    const auto expected = entry["penalties"].get<std::vector<std::pair<int32_t, float>>>();
+    ASSERT_EQ(penalties.size(), expected.size()) << entry;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(penalties[i].first, expected[i].first) << entry;
+      EXPECT_NEAR(penalties[i].second / expected[i].second, 1, 1e-5) << entry;
+    }
+    penalized += penalties.size();
+  }
+  EXPECT_EQ(penalized, 295u);
+}
+
+// A breaker may lie across tokens: "say" ends with the beginning of "ay\n", and "ays" contains "ay".
+TEST(Repetitions, BreakersAreFoundInTokensAndAcrossThem) {
+  const auto tokenizer = open_tokenizer(std::string(VITRINE_SOURCE) + "/models/tales9m");
+  const SequenceBreakers newline = sequence_breakers(*tokenizer, {"\n", ""});
+  ASSERT_FALSE(newline.empty());
+  for (const auto& [token, rests] : newline) {
+    EXPECT_NE(tokenizer->token_bytes(token).find('\n'), std::string::npos) << token;
+    EXPECT_EQ(rests, std::vector<std::vector<int32_t>>{{}});
+  }
+  const SequenceBreakers across = sequence_breakers(*tokenizer, {"house in"});
+  for (const auto& [token, rests] : across) {
+    const std::string word = tokenizer->token_bytes(token);
+    for (const std::vector<int32_t>& rest : rests) {
+      const std::string text = word + tokenizer->decode(rest);
+      EXPECT_NE(text.find("house in"), std::string::npos) << word;
+    }
+  }
+  EXPECT_GT(across.size(), 1u);
+}
+
+TEST(Sampler, XtcActsAsOftenAsAsked) {
+  std::vector<float> row(50);
+  row[3] = 5, row[7] = 4.5;
+  Sampler sampler({.xtc_probability = 0.3, .seed = 4}, 50);
+  std::vector<int32_t> generated;
+  int removed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    removed += sampler.process(row, {}, generated).token.size() < 50;
+    generated.push_back(1);
+  }
+  EXPECT_NEAR(removed, 600, 60);
 }
 
 TEST(SamplerGolden, EveryModelsProcessedLogitsAndProbabilities) {
@@ -196,7 +295,7 @@ TEST(SamplingOptions, ImpossibleValuesAreRefused) {
   };
   EXPECT_EQ(refusal([](auto& o) { o.temperature = -0.5; }), "temperature is -0.5; expected a number above 0, or 0 for greedy");
   EXPECT_EQ(refusal([](auto& o) { o.temperature = NAN; }), "temperature is nan; expected a number above 0, or 0 for greedy");
-  EXPECT_EQ(refusal([](auto& o) { o.top_k = -1; }), "top_k is -1; expected a number of tokens, or 0 for no limit");
+  EXPECT_EQ(refusal([](auto& o) { o.top_k = -2; }), "top_k is -2; expected a number of tokens; 0 and -1 are off");
   EXPECT_EQ(refusal([](auto& o) { o.top_p = 1.5; }), "top_p is 1.5; expected a probability from 0 to 1");
   EXPECT_EQ(refusal([](auto& o) { o.min_p = -0.1; }), "min_p is -0.1; expected a probability from 0 to 1");
   EXPECT_EQ(refusal([](auto& o) { o.typical_p = 0; }), "typical_p is 0; expected a probability above 0 and up to 1");
@@ -215,11 +314,11 @@ TEST(SamplingOptions, ImpossibleValuesAreRefused) {
 
 TEST(SamplingOptions, OrderAndRecipe) {
   EXPECT_EQ(sampling_order_text(SamplingOptions().order),
-            "bias,repetition,frequency,presence,temperature,top_k,top_p,min_p,typical");
+            "bias,repetition,frequency,presence,dry,temperature,top_k,top_p,min_p,typical,top_n_sigma,xtc,mirostat");
   EXPECT_EQ(
       message_of<Error>([] { parse_sampling_order("top_k,topp"); }),
-      "the sampler \"topp\" is unknown; known samplers: bias, repetition, frequency, presence, temperature, top_k, top_p, min_p, "
-      "typical");
+      "the sampler \"topp\" is unknown; known samplers: bias, repetition, frequency, presence, dry, temperature, top_k, top_p, "
+      "min_p, typical, top_n_sigma, xtc, mirostat");
   EXPECT_EQ(message_of<Error>([] { parse_sampling_order("top_k,top_k"); }),
             "the sampler \"top_k\" is named twice; name each at most once");
   SamplingOptions options;
@@ -230,6 +329,8 @@ TEST(SamplingOptions, OrderAndRecipe) {
   options.logit_bias = {{4, -INFINITY}};
   EXPECT_EQ(sampling_recipe(options).dump(),
             R"({"choice":"drawn","rules":[{"bias":{"4":"-inf"}},{"temperature":0.5},{"top_k":3}],"seed":7})");
+  EXPECT_EQ(sampling_recipe({.mirostat = 2}).dump(),
+            R"({"choice":"drawn","rules":[{"mirostat":{"mirostat":2,"mirostat_eta":0.1,"mirostat_tau":5.0}}],"seed":0})");
 }
 
 TEST(Select, FirstCrossingEqualsASort) {
