@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/percent.h"
 
 namespace vitrine::cli {
-
-using OrderedJson = nlohmann::ordered_json;
 
 void write_out(std::string_view text);
 /// Text for the person who watches, to stderr at once. Who watches may be gone (a closed terminal, a full disk), which ends no

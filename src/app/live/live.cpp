@@ -15,7 +15,7 @@ std::string Live::answer(std::string_view request, std::string_view body) {
                         .name = model_,
                         .run = [this](const auto& work) { work(engine_); },
                         .threads = engine_.context().pool().threads()},
-                       request, body);
+                       request, parse_ordered_json(body, "the request"));
   } catch (const std::exception& error) {
     return Json{{"error", {{"message", error.what()}}}}.dump(-1, ' ', false, Json::error_handler_t::replace);
   }

@@ -33,8 +33,6 @@
 namespace vitrine {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 constexpr int64_t kMostUnits = 64, kMostUnitTokens = 100;
 
 std::string text_of(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
@@ -42,7 +40,7 @@ std::string text_of(const OrderedJson& json) { return json.dump(-1, ' ', false, 
 // One request's fields. Errors: UsageError for a field of another kind.
 class Request {
  public:
-  Request(const LiveModel& model, std::string_view body) : model_(model), json_(parse_ordered_json(body, "the request")) {
+  Request(const LiveModel& model, const OrderedJson& json) : model_(model), json_(json) {
     if (!json_.is_object()) throw UsageError("the request is not an object");
   }
 
@@ -99,7 +97,7 @@ class Request {
 
  private:
   const LiveModel& model_;
-  OrderedJson json_;
+  const OrderedJson& json_;
 };
 
 std::optional<Listening> heard(Engine& engine, Interventions* edits) {
@@ -251,7 +249,7 @@ constexpr std::pair<std::string_view, std::string (*)(const Request&)> kRequests
 
 }  // namespace
 
-std::string live_answer(const LiveModel& model, std::string_view request, std::string_view body) {
+std::string live_answer(const LiveModel& model, std::string_view request, const OrderedJson& body) {
   for (const auto& [name, made] : kRequests)
     if (name == request) return made(Request(model, body));
   throw UsageError("there is no request \"" + std::string(request) + "\"");

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
@@ -38,6 +39,6 @@ struct LiveModel {
 /// train     as `vitrine train --one-step --json`: one step of gradient descent on "prompt" followed by "target", at "rate", on
 ///           a copy of the weights
 /// Errors: UsageError for an unknown request and for a field of another kind; what the functions behind the requests throw.
-std::string live_answer(const LiveModel& model, std::string_view request, std::string_view body);
+std::string live_answer(const LiveModel& model, std::string_view request, const OrderedJson& body);
 
 }  // namespace vitrine

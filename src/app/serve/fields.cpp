@@ -176,6 +176,12 @@ const OrderedJson* Fields::find(const std::string& name) const {
   return value;
 }
 
+const OrderedJson& Fields::all() const {
+  for (const Field& field : table_)
+    if (field.use == Use::honored) asked_.insert(field.name);
+  return body_;
+}
+
 std::optional<double> Fields::number(const std::string& name) const {
   const OrderedJson* value = find(name);
   return value == nullptr ? std::nullopt : std::optional(value->get<double>());

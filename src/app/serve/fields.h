@@ -49,6 +49,8 @@ class Fields {
   Fields(const std::string& body, const std::vector<Field>& table, bool strict = false);
 
   const OrderedJson* find(const std::string& name) const;
+  /// The whole body; every honored field counts as asked for.
+  const OrderedJson& all() const;
   bool has(const std::string& name) const { return find(name) != nullptr; }
   std::optional<double> number(const std::string& name) const;
   std::optional<int64_t> integer(const std::string& name) const;

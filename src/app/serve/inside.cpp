@@ -58,6 +58,25 @@ const std::vector<Field>& inside_prompt_fields() {
   return table;
 }
 
+const std::vector<Field>& recipe_fields() {
+  using namespace type;
+  static const std::vector<Field> table = {
+      {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
+      {"run", text, "Which prompt is changed: clean or corrupt."},
+      {"metric", text | object, "The metric of a run."},
+      {"interventions", list | object, "A list of changes, applied in this order."},
+      {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
+      {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
+      {"path", object, "A grid of senders, along the direct paths to the receivers."},
+      {"all_positions", boolean, "Predictions after every token. Default: false."},
+  };
+  return table;
+}
+
+Field edits_field() {
+  return {"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."};
+}
+
 InsidePrompt read_one_prompt(const OrderedJson& prompt, bool special, Service& service, const std::string& field) {
   InsidePrompt read;
   read.special = special;

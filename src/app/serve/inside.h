@@ -48,6 +48,10 @@ struct InsidePrompt {
 
 /// prompt (text or ids) or messages, and add_special.
 const std::vector<Field>& inside_prompt_fields();
+/// The keys of a recipe after its prompt (docs/intervene.md), and all_positions.
+const std::vector<Field>& recipe_fields();
+/// The list `edits`: interventions of a recipe.
+Field edits_field();
 /// Errors: ApiError naming the field, for a prompt without a token and one that the context does not hold.
 InsidePrompt read_prompt(Fields& fields, Service& service);
 /// A prompt of a list of prompts. Errors: as read_prompt.

@@ -40,9 +40,7 @@ const std::vector<Field>& inspect_fields() {
     hooks.required = true;
     return joined({inside_prompt_fields(),
                    lora_fields(),
-                   {hooks,
-                    {"format", text, "json (the default), or safetensors: the answer is a file."},
-                    {"edits", list, "Changes to the model, in the format of the list interventions in docs/intervene.md."}}});
+                   {hooks, {"format", text, "json (the default), or safetensors: the answer is a file."}, edits_field()}});
   }();
   return table;
 }

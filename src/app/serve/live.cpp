@@ -1,7 +1,6 @@
 // GET /v1/live, POST /v1/live/{request}: what the page at /explain asks, as a live page asks its own engine (src/app/live).
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -20,72 +19,59 @@
 namespace vitrine::serve {
 namespace {
 
-struct LiveField {
-  std::string_view requests;  // which take it, between spaces; empty: all
-  Field field;
-};
-
-const std::vector<LiveField>& all_live_fields() {
-  static const std::vector<LiveField> table = [] {
+// In the order of the documents.
+const std::vector<std::pair<std::string, std::vector<Field>>>& live_tables() {
+  static const std::vector<std::pair<std::string, std::vector<Field>>> tables = [] {
     using namespace type;
-    std::vector<LiveField> fields = {
-        {"", {"model", text, "The model's name, an alias, or nothing."}},
-        {"", Field::refused("lora", "the page shows the model without the adapters of requests", "[[]]")},
-        {"",
-         {"prompt", text | integers | object,
-          "A text, or ids, which are used exactly as given; for `patch` also as in a recipe."}},
-        {" document next generate inspect units ",
-         {"add_special", boolean, "Add BOS and EOS to a text if the tokenizer does. Default: true."}},
-        {" document ", {"pictures", texts, "`document`: only these pictures, without steps. Default: all, and the steps."}},
-        {" document ", {"gradients", boolean, "`document`: include the pictures that run the model backward. Default: true."}},
-        {" document units ", {"layer", integer, "`document`, `units`: the layer.", Use::honored, 0, 1e6}},
-        {" document ", {"head", integer, "`document`: the head of pictures of one head.", Use::honored, 0, 1e6}},
-        {" document units ", {"position", integer, "`document`, `units`: the position.", Use::honored, 0, 1e9}},
-        {" next generate inspect ",
-         {"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."}},
-        {" next generate ", {"seed", integer, "`generate`: random seed. Default: 0.", Use::honored, 0, 9e15}},
-        {" generate ", {"max_tokens", integer, "`generate`: maximum new tokens. Default: 16.", Use::honored, 1, 4096}},
-        {" inspect ", {"hooks", texts, "`inspect`: names of intermediates, as in /v1/inspect."}},
-        {" units ", {"units", integer, "`units`: number of the most active hidden units. Default: 8.", Use::honored, 1, 64}},
-        {" patch ", {"corrupt", text | integers | object, "`patch`: a second prompt, for patch, path and values from it."}},
-        {" patch ", {"run", text, "`patch`: which prompt is changed: clean or corrupt."}},
-        {" patch ", {"metric", text | object, "`patch`: the metric of a run."}},
-        {" patch ", {"interventions", type::list | object, "`patch`: a list of changes, applied in this order."}},
-        {" patch ", {"patch", text | object, "`patch`: a grid of runs, each with one value of the other prompt's."}},
-        {" patch ", {"ablate", text | object, "`patch`: a grid of runs, each with one part set to zero or its mean."}},
-        {" patch ", {"path", object, "`patch`: a grid of senders, along the direct paths to the receivers."}},
-        {" patch ", {"all_positions", boolean, "`patch`: predictions after every token. Default: false."}},
-        {" train ", {"target", text, "`train`: what should follow the prompt."}},
-        {" train ", {"rate", number, "`train`: the learning rate. Default: 0.003.", Use::honored, 0, 1e6}},
-        {" next units patch train ",
-         {"top", integer, "Number of most likely tokens. Default: 20 for `next`, 5 for `units`, otherwise 10.", Use::honored, 1,
-          1e6}},
-    };
-    for (const Field& field : sampling_number_fields()) fields.push_back({" next generate ", field});
-    return fields;
+    using Table = std::vector<Field>;
+    const Table model = {{"model", text, "The model's name, an alias, or nothing."},
+                         Field::refused("lora", "the page shows the model without the adapters of requests", "[[]]")};
+    const Field text_or_ids{"prompt", text | integers | object,
+                            "A text, or ids, which are used exactly as given; for `patch` also as in a recipe."};
+    const Table prompt = {text_or_ids,
+                          {"add_special", boolean, "Add BOS and EOS to a text if the tokenizer does. Default: true."}};
+    const Field layer{"layer", integer, "The layer.", Use::honored, 0, 1e6},
+        position{"position", integer, "The position.", Use::honored, 0, 1e9},
+        seed{"seed", integer, "Random seed. Default: 0.", Use::honored, 0, 9e15},
+        top{"top",        integer, "Number of most likely tokens. Default: 20 for `next`, 5 for `units`, otherwise 10.",
+            Use::honored, 1,       1e6};
+    const Table drawn = joined({{edits_field()}, sampling_number_fields(), {seed}});
+    return std::vector<std::pair<std::string, Table>>{
+        {"document", joined({model,
+                             prompt,
+                             {{"pictures", texts, "Only these pictures, without steps. Default: all, and the steps."},
+                              {"gradients", boolean, "Include the pictures that run the model backward. Default: true."},
+                              layer,
+                              {"head", integer, "The head of pictures of one head.", Use::honored, 0, 1e6},
+                              position}})},
+        {"next", joined({model, prompt, drawn, {top}})},
+        {"generate",
+         joined({model, prompt, drawn, {{"max_tokens", integer, "Maximum new tokens. Default: 16.", Use::honored, 1, 4096}}})},
+        {"inspect", joined({model, prompt, {edits_field(), {"hooks", texts, "Names of intermediates, as in /v1/inspect."}}})},
+        {"units", joined({model,
+                          prompt,
+                          {layer,
+                           position,
+                           {"units", integer, "Number of the most active hidden units. Default: 8.", Use::honored, 1, 64},
+                           top}})},
+        {"patch", joined({model, {text_or_ids}, recipe_fields(), {top}})},
+        {"train", joined({model,
+                          {text_or_ids,
+                           {"target", text, "What should follow the prompt."},
+                           {"rate", number, "The learning rate. Default: 0.003.", Use::honored, 0, 1e6},
+                           top}})}};
   }();
-  return table;
+  return tables;
 }
-
-constexpr std::string_view kLiveRequests[] = {"document", "next", "generate", "inspect", "units", "patch", "train"};
 
 // The fields of one request. Errors: ApiError 404 for one that is not known.
 const std::vector<Field>& fields_of_live(const std::string& request) {
-  static const std::map<std::string, std::vector<Field>, std::less<>> tables = [] {
-    std::map<std::string, std::vector<Field>, std::less<>> made;
-    for (const std::string_view name : kLiveRequests)
-      for (const LiveField& one : all_live_fields())
-        if (one.requests.empty() || one.requests.find(" " + std::string(name) + " ") != std::string_view::npos)
-          made[std::string(name)].push_back(one.field);
-    return made;
-  }();
-  const auto found = tables.find(request);
-  if (found == tables.end()) {
-    std::string known;
-    for (const std::string_view name : kLiveRequests) known += (known.empty() ? "" : ", ") + std::string(name);
-    throw ApiError(404, "not_found", "there is no request \"" + request + "\" of a live page; there are " + known);
+  std::string known;
+  for (const auto& [name, fields] : live_tables()) {
+    if (name == request) return fields;
+    known += (known.empty() ? "" : ", ") + name;
   }
-  return found->second;
+  throw ApiError(404, "not_found", "there is no request \"" + request + "\" of a live page; there are " + known);
 }
 
 // What would read a file of this machine, or mean two heads, is refused before anything runs.
@@ -107,11 +93,24 @@ void check_changes(const Fields& fields, const std::string& request, int64_t n_h
 
 }  // namespace
 
+// Each field once, with the requests that take it.
 const std::vector<Field>& live_fields() {
   static const std::vector<Field> table = [] {
-    std::vector<Field> list;
-    for (const LiveField& one : all_live_fields()) list.push_back(one.field);
-    return list;
+    std::vector<Field> fields;
+    for (const auto& [request, own] : live_tables())
+      for (const Field& field : own)
+        if (std::ranges::none_of(fields, [&](const Field& listed) { return listed.name == field.name; })) fields.push_back(field);
+    for (Field& field : fields) {
+      std::string takers;
+      size_t count = 0;
+      for (const auto& [request, own] : live_tables()) {
+        if (std::ranges::none_of(own, [&](const Field& one) { return one.name == field.name; })) continue;
+        takers += (takers.empty() ? "`" : ", `") + request + "`";
+        ++count;
+      }
+      if (field.use == Use::honored && count < live_tables().size()) field.about = takers + ": " + field.about;
+    }
+    return fields;
   }();
   return table;
 }
@@ -119,10 +118,7 @@ const std::vector<Field>& live_fields() {
 void live(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const std::string& path = exchange->request().path;
   const std::string request = path.substr(path.rfind('/') + 1);
-  const std::string& body = exchange->request().body;
-  Fields fields(body, fields_of_live(request), service.options().strict_fields);
-  for (const Field& field : fields_of_live(request))  // live_answer reads them
-    if (field.use == Use::honored) fields.find(field.name);
+  Fields fields(exchange->request().body, fields_of_live(request), service.options().strict_fields);
   service.model_named(fields.text("model"));
   check_changes(fields, request, service.engine().shape().n_heads);
   InsideRun run(service, exchange, {});
@@ -140,7 +136,7 @@ void live(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
     // The streams keep the other half.
     run([&](Engine& engine) { model.threads = std::max(1, engine.context().pool().threads() / 2); });
   }
-  std::string answer = live_answer(model, request, body);
+  std::string answer = live_answer(model, request, fields.all());
   if (!fields.ignored().empty()) {
     answer.pop_back();
     answer += ",\"ignored_fields\":" + json_text(fields.ignored()) + "}";

@@ -39,20 +39,10 @@ const std::vector<Field>& patch_fields() {
     using namespace type;
     Field prompt{"prompt", text | integers | object, "As in a recipe; a list of ids means {\"tokens\": ids}."};
     prompt.required = true;
-    return std::vector<Field>{
-        {"model", text, "The model's name, an alias, or nothing."},
-        prompt,
-        {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
-        {"run", text, "Which prompt is changed: clean or corrupt."},
-        {"metric", text | object, "The metric of a run."},
-        {"interventions", list | object, "A list of changes, applied in this order."},
-        {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
-        {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
-        {"path", object, "A grid of senders, along the direct paths to the receivers."},
-        lora_fields()[0],
-        {"top", integer, "Number of most likely tokens before and after. Default: 10.", Use::honored, 1, 100},
-        {"all_positions", boolean, "Predictions after every token. Default: false."},
-    };
+    return joined({{{"model", text, "The model's name, an alias, or nothing."}, prompt},
+                   recipe_fields(),
+                   {lora_fields()[0],
+                    {"top", integer, "Number of most likely tokens before and after. Default: 10.", Use::honored, 1, 100}}});
   }();
   return table;
 }
@@ -84,7 +74,7 @@ void patch(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
 
 const std::vector<Field>& steer_fields() {
   static const std::vector<Field> table = [] {
-    Field edits{"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."};
+    Field edits = edits_field();
     edits.required = true;
     return joined({inside_prompt_fields(),
                    {edits, {"max_tokens", type::integer, "Maximum new tokens. Default: 40.", Use::honored, 1, 4096}},

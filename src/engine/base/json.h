@@ -7,6 +7,7 @@
 namespace vitrine {
 
 using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // keys in the order in which they came
 
 /// Parses `text`, which came from `where` (a path, named in errors). Depth is limited to 64, and a key that appears
 /// twice in one object is an error. Errors: FileError with the byte at which it stopped.

@@ -9,18 +9,17 @@
 // striptags, urlencode, urlize, wordwrap and xmlattr.
 #include <ctime>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "jinja/meter.h"
 #include "jinja/text.h"
 
 namespace vitrine {
 
 /// JSON whose objects keep their order, as Python's dicts do: tojson prints keys in the order they came.
-using OrderedJson = nlohmann::ordered_json;
 
 /// A text and the parts of it, rising and disjoint, that came from the untrusted variables. A control token that lies wholly
 /// inside one part was typed by somebody and must be read as text.

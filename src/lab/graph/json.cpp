@@ -4,11 +4,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace vitrine {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 std::string node_id_of(const std::string& a, int64_t b, int64_t c) {
   return a + "_" + std::to_string(b) + "_" + std::to_string(c);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "hooks/listening.h"
 #include "hooks/objective.h"
 #include "inspect/weights.h"
@@ -205,7 +206,6 @@ Attribution attribute(Engine& engine, std::span<const int32_t> ids, const Attrib
 }
 
 nlohmann::ordered_json to_json(const Attribution& found, const AttributionOptions& options) {
-  using OrderedJson = nlohmann::ordered_json;
   const bool integrated = !found.integrated.empty();
   const auto where = [&](OrderedJson value) { return integrated ? value : OrderedJson(nullptr); };
   return {{"value", found.value},

@@ -6,8 +6,6 @@
 namespace vitrine {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 OrderedJson piece_json(const Engine& engine, bool from_text, int32_t id) {
   const std::optional<std::string> piece = from_text ? engine.piece(id) : std::nullopt;
   return piece ? OrderedJson(*piece) : OrderedJson(nullptr);

@@ -7,8 +7,6 @@
 namespace vitrine {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 // JSON is YAML.
 Recipe parsed(const OrderedJson& json, const std::string& name) {
   return recipe_of(YamlValue::parse(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace), name), name);

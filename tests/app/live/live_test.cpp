@@ -148,7 +148,7 @@ TEST_F(LiveRequests, RunInPiecesThatLeaveTheEngineFree) {
                        {"hooks", {"blocks.*.hook_resid_post"}},
                        {"interventions", {{{"head", "3.1"}, {"do", "zero"}}}}};
     pieces = 0;
-    EXPECT_EQ(live_answer(model, request, body.dump()), alone.answer(request, body.dump())) << request;
+    EXPECT_EQ(live_answer(model, request, OrderedJson::parse(body.dump())), alone.answer(request, body.dump())) << request;
     const std::string_view name = request;
     EXPECT_GE(pieces, name == "document" ? 31 : name == "generate" ? 16 : 1) << request;
   }
@@ -159,7 +159,7 @@ TEST_F(LiveRequests, AStepOfTrainingEndsWithWhoAskedForIt) {
   LiveModel model = of(engine);
   const std::atomic<bool> gone = true;
   model.gone = &gone;
-  EXPECT_THROW(live_answer(model, "train", R"({"prompt": "Once", "target": " upon"})"), Stopped);
+  EXPECT_THROW(live_answer(model, "train", OrderedJson::parse(R"({"prompt": "Once", "target": " upon"})")), Stopped);
 }
 
 TEST_F(LiveRequests, AStepOfTrainingIsRefusedBesideAnAdapter) {
@@ -168,12 +168,12 @@ TEST_F(LiveRequests, AStepOfTrainingIsRefusedBesideAnAdapter) {
   open_adapter(opened, golden + "/lora/gpt2_a/adapter");
   Engine engine(std::move(opened), {.threads = 1});
   try {
-    live_answer(of(engine), "train", R"({"prompt": "Once", "target": " upon"})");
+    live_answer(of(engine), "train", OrderedJson::parse(R"({"prompt": "Once", "target": " upon"})"));
     ADD_FAILURE() << "not refused";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("adapter"), std::string::npos) << error.what();
   }
-  EXPECT_NE(live_answer(of(engine), "next", R"({"prompt": "Once"})").find("logprob"), std::string::npos);
+  EXPECT_NE(live_answer(of(engine), "next", OrderedJson::parse(R"({"prompt": "Once"})")).find("logprob"), std::string::npos);
 }
 
 }  // namespace
