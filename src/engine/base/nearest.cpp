@@ -7,7 +7,15 @@
 
 namespace vitrine {
 
+namespace {
+
+constexpr size_t kLongest = 256;  // bytes that are compared: a request may hold megabytes
+
+}  // namespace
+
 size_t edit_distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, kLongest);
+  b = b.substr(0, kLongest);
   // Distances of a[0, i) to every beginning of b, and of the two beginnings of a before it.
   std::vector<size_t> row(b.size() + 1), last, before_last;
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -39,6 +47,7 @@ std::string meant_by(std::string_view word, std::span<const std::string> candida
   const auto longer = std::find_if(candidates.begin(), candidates.end(),
                                    [&](const std::string& c) { return word.size() >= kBeginning && c.starts_with(word); });
   if (longer != candidates.end()) return *longer;
+  if (word.size() > kLongest) return {};
   std::string closest = nearest(word, candidates);
   const size_t distance = edit_distance(word, closest);
   return distance < word.size() && distance <= std::max<size_t>(1, (closest.size() + 2) / 4) ? closest : std::string();

@@ -8,7 +8,7 @@
 namespace vitrine {
 
 /// Insertions, deletions, replacements and swaps of neighboring letters that turn `a` into `b`, no letter touched twice
-/// (optimal string alignment).
+/// (optimal string alignment). Only the first 256 bytes of each count.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate with the least distance to `word`, the first among equals; empty if there is none.

@@ -56,6 +56,7 @@ std::string gbnf_to_lark(std::string_view text, const std::string& source) {
   StepBudget budget(kMostSteps, source);
   const GbnfRules rules = without_dead_parts(read_gbnf(text, source), source, budget);
   const std::set<std::string> regular = regular_rules(rules, source, budget);
+  spend_optional_parts(rules, regular, budget);
   std::map<std::string, std::string> names;
   std::string terminals;
   for (const std::string& rule : regular) names.emplace(rule, fmt::format("R{}", names.size()));

@@ -1,6 +1,7 @@
 #include "grammar/gbnf_rules.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -50,14 +51,84 @@ size_t depth(const GbnfNode& node, const std::map<std::string, size_t>& of_rules
   return deepest + 1;
 }
 
+// How a regular part may begin. Numbers of parts, which references can double at each rule: a double of them becomes infinite.
+struct Beginnings {
+  double count = 0;     // of the parts that may come first
+  double optional = 0;  // parts that may be left out, if all may be
+  double steps = 0;
+  bool nullable = false;
+};
+
+class BeginningCounter {
+ public:
+  BeginningCounter(const GbnfRules& rules, const std::set<std::string>& regular) : rules_(rules), regular_(regular) {}
+
+  Beginnings of(const GbnfNode& node) {
+    Beginnings all;
+    switch (node.kind) {
+      case Kind::chars: return {.count = 1};
+      case Kind::repeat:
+        all = of(node.parts[0]);
+        all.nullable = all.nullable || node.least == 0;
+        if (all.nullable) all.optional = std::max(all.optional, 1.0);
+        return all;
+      case Kind::choice:
+        for (const GbnfNode& part : node.parts) {
+          const Beginnings one = of(part);
+          all.count += one.count;
+          all.optional += one.optional;
+          all.steps += one.steps;
+          all.nullable = all.nullable || one.nullable;
+        }
+        if (all.nullable) all.optional = std::max(all.optional, 1.0);
+        return all;
+      case Kind::reference: {
+        if (!regular_.contains(node.rule)) return {.count = 1};
+        const auto known = of_rules_.find(node.rule);
+        return known != of_rules_.end() ? known->second : of_rules_.emplace(node.rule, of(rules_.at(node.rule))).first->second;
+      }
+      case Kind::sequence: {
+        all.nullable = true;
+        for (const GbnfNode& part : node.parts) {
+          const Beginnings one = of(part);
+          all.steps += one.steps;
+          if (all.optional > 0) all.steps += all.optional * one.count;
+          if (all.nullable) all.count += one.count;
+          all.nullable = all.nullable && one.nullable;
+          all.optional = one.nullable ? all.optional + one.optional : 0;  // in a row
+        }
+        if (!all.nullable) all.optional = 0;
+        return all;
+      }
+    }
+    return all;
+  }
+
+ private:
+  const GbnfRules& rules_;
+  const std::set<std::string>& regular_;
+  std::map<std::string, Beginnings> of_rules_;
+};
+
 }  // namespace
 
 GbnfRules without_dead_parts(const GbnfRules& rules, const std::string& source, StepBudget& budget) {
+  std::map<std::string, std::vector<std::string>> users;  // of a rule, those that refer to it
+  std::vector<std::string> waiting;                       // to be looked at, at first or again
+  for (const auto& [name, node] : rules) {
+    each_reference(node, [&](const std::string& rule) {
+      budget.spend();
+      if (users[rule].empty() || users[rule].back() != name) users[rule].push_back(name);
+    });
+    waiting.push_back(name);
+  }
   std::set<std::string> alive;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const auto& [name, node] : rules)
-      if (!alive.contains(name) && lives(node, alive, budget)) changed = alive.insert(name).second;
+  while (!waiting.empty()) {
+    const std::string name = std::move(waiting.back());
+    waiting.pop_back();
+    if (alive.contains(name) || !lives(rules.at(name), alive, budget)) continue;
+    alive.insert(name);
+    waiting.insert(waiting.end(), users[name].begin(), users[name].end());
   }
   if (!alive.contains("root"))
     throw InputError(source + ": the rule root matches no text: each of its alternatives needs another");
@@ -102,6 +173,14 @@ std::set<std::string> regular_rules(const GbnfRules& rules, const std::string& s
     if (!regular.contains(name) && depth(node, depths) > kDeepest)
       throw InputError(source + ": the rule " + name + " refers to rules that lie too deep in each other");
   return regular;
+}
+
+void spend_optional_parts(const GbnfRules& rules, const std::set<std::string>& regular, StepBudget& budget) {
+  BeginningCounter counter(rules, regular);
+  double steps = 0;
+  for (const auto& [name, node] : rules)
+    if (name == "root" || !regular.contains(name)) steps += counter.of(node).steps;
+  budget.spend(steps < 1e18 ? static_cast<uint64_t>(steps) : UINT64_MAX);
 }
 
 }  // namespace vitrine

@@ -16,4 +16,8 @@ GbnfRules without_dead_parts(const GbnfRules& rules, const std::string& source, 
 /// each other.
 std::set<std::string> regular_rules(const GbnfRules& rules, const std::string& source, StepBudget& budget);
 
+/// Spends a step for each pair of an optional part and a part that may stand in its place, such as (n - 1) n / 2 of "a"? n times.
+/// llguidance's lexer holds them all.
+void spend_optional_parts(const GbnfRules& rules, const std::set<std::string>& regular, StepBudget& budget);
+
 }  // namespace vitrine

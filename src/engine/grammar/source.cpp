@@ -33,6 +33,51 @@ void check_nesting(const Grammar& grammar) {
   }
 }
 
+// llguidance's lexer holds, for each optional part of a regular expression, the parts that may stand in its place: time and
+// memory of n of them in a row grow with n squared. Here any two are counted, in a row or not.
+constexpr uint64_t kMostOptionalPairs = 20'000'000;  // a fraction of a second, 200 MB
+
+uint64_t optional_pairs(std::string_view regex) {
+  uint64_t optional = 0, choices = 0;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    const char c = regex[i], next = i + 1 < regex.size() ? regex[i + 1] : ')';
+    const bool empty = (c == '(' || c == '|') && (next == '|' || next == ')');
+    if (c == '?' || c == '*' || c == '{' || empty) ++optional;
+    if (c == '|') ++choices;
+  }
+  return optional * (optional + choices) / 2;
+}
+
+void check_optional_pairs(const Grammar& grammar, uint64_t pairs) {
+  if (pairs > kMostOptionalPairs)
+    refuse(grammar, "has too many optional parts in regular expressions (marked by ?, * or {}): thousands in one are too costly");
+}
+
+// Of all patterns of a schema. What is no schema, such as an example, may hold such keys, too.
+uint64_t optional_pairs(const Json& schema) {
+  uint64_t pairs = 0;
+  if (schema.is_object() || schema.is_array())
+    for (const Json& inside : schema) pairs += optional_pairs(inside);
+  if (!schema.is_object()) return pairs;
+  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string())
+    pairs += optional_pairs(std::string_view(pattern->get_ref<const std::string&>()));
+  if (const auto patterns = schema.find("patternProperties"); patterns != schema.end() && patterns->is_object())
+    for (const auto& [pattern, value] : patterns->items()) pairs += optional_pairs(std::string_view(pattern));
+  return pairs;
+}
+
+// llguidance compares each name of "required" with all before it.
+constexpr uint64_t kMostRequiredPairs = 8'000'000;  // a third of a second
+
+uint64_t required_pairs(const Json& schema) {
+  uint64_t pairs = 0;
+  if (schema.is_object() || schema.is_array())
+    for (const Json& inside : schema) pairs += required_pairs(inside);
+  if (!schema.is_object()) return pairs;
+  const auto required = schema.find("required");
+  return required == schema.end() || !required->is_array() ? pairs : pairs + required->size() * required->size() / 2;
+}
+
 // The digits of a number without point and exponent, as 25 of 0.25; nothing if that is too large to be of use.
 std::optional<uint64_t> digits_of(const Json& number) {
   const std::string text = number.dump();
@@ -69,6 +114,9 @@ std::string json_schema(const Grammar& grammar) {
            std::string("is ") + schema.type_name() + "; a JSON schema is an object, such as {\"type\": \"object\"}, or true");
   uint64_t states = 1;
   check_multiples(grammar, schema, states);
+  check_optional_pairs(grammar, optional_pairs(schema));
+  if (required_pairs(schema) > kMostRequiredPairs)
+    refuse(grammar, "has too many names in \"required\": thousands are too costly");
   if (schema.is_boolean() && !schema.get<bool>()) refuse(grammar, "the schema false allows no text");
   if (schema.is_boolean()) return "{" + std::string(kJsonSpace) + "}";
   if (schema.contains("x-guidance")) return grammar.text;
@@ -93,7 +141,10 @@ GrammarSource grammar_source(const Grammar& grammar) {
       if (grammar.before.empty() && grammar.after.empty()) return {"json_schema", json_schema(grammar)};
       return {"lark",
               "start: " + quoted(grammar.before) + " json " + quoted(grammar.after) + "\njson: %json " + json_schema(grammar)};
-    case GrammarKind::regex: check_nesting(grammar); return {"regex", grammar.text};
+    case GrammarKind::regex:
+      check_nesting(grammar);
+      check_optional_pairs(grammar, optional_pairs(std::string_view(grammar.text)));
+      return {"regex", grammar.text};
     case GrammarKind::gbnf: return {"lark", gbnf_to_lark(grammar.text, grammar.source)};
     case GrammarKind::lark:
       check_nesting(grammar);

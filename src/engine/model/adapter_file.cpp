@@ -24,15 +24,16 @@ constexpr size_t kMostPatterns = 1 << 14;
 
 using Module = Adapter::Module;
 
-// The keys of an object of the document, as they come one after the other.
+// The keys of an object of the document, as they come one after the other. No value is kept: at the end of each that is, the
+// parser looks through all before it.
 std::vector<std::string> keys_in_order(const std::string& text, const std::string& object) {
   std::vector<std::string> keys;
   bool inside = false;
   const auto collect = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event != Json::parse_event_t::key) return true;
+    if (event != Json::parse_event_t::key) return false;
     if (depth == 1) inside = value == object;
     if (depth == 2 && inside) keys.push_back(value.get<std::string>());
-    return true;
+    return false;
   };
   [[maybe_unused]] const Json document = Json::parse(text, collect);
   return keys;

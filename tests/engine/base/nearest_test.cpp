@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 using namespace vitrine;
 
@@ -34,6 +35,14 @@ TEST(Nearest, WhatIsFarIsNot) {
   EXPECT_EQ(meant_by("op", kKeys), "");  // two letters begin too much
   EXPECT_EQ(meant_by("fp16", kKeys), "");
   EXPECT_EQ(meant_by("", kKeys), "");
+}
+
+// The time of a comparison grows with the product of the sizes: these would take hours.
+TEST(Nearest, OnlyTheBeginningOfALongWordIsCompared) {
+  const std::vector<std::string> candidates(1000, std::string(1000, 'x') + "y");
+  EXPECT_EQ(nearest(std::string(16 << 20, 'x'), candidates), candidates[0]);
+  EXPECT_EQ(edit_distance(std::string(16 << 20, 'x'), std::string(16 << 20, 'y')), 256u);
+  EXPECT_EQ(meant_by(std::string(16 << 20, 'x'), candidates), "");
 }
 
 }  // namespace

@@ -29,6 +29,14 @@ std::vector<Bomb> bombs() {
       {"open_brackets", GrammarKind::regex, repeated("(", 100000) + repeated(")", 100000)},
       {"many_words", GrammarKind::regex, "a" + repeated("|[a-z]*x[a-z]*y", 3000)},
       {"long", GrammarKind::regex, repeated("a", (1 << 20) + 1)},
+      {"optional_parts", GrammarKind::regex, repeated("a?", 40000)},
+      {"optional_choices", GrammarKind::regex, repeated("(aa|bb|cc|dd|ee|)", 40000)},
+      {"optional_gbnf", GrammarKind::gbnf, "root ::= " + repeated("\"a\"? ", 40000)},
+      {"optional_rules", GrammarKind::gbnf,
+       "root ::= " + repeated("a ", 400) + "\na ::= " + repeated("b ", 100) + "\nb ::= \"a\" | \"\""},
+      {"optional_pattern", GrammarKind::json_schema, R"({"type": "string", "pattern": "^)" + repeated("a*", 40000) + "$\"}"},
+      {"optional_names", GrammarKind::json_schema,
+       R"({"patternProperties": {"^)" + repeated("a?", 40000) + R"($": {"type": "string"}}})"},
       {"deep_lark", GrammarKind::lark, "start: " + repeated("(", 5000) + "\"a\"" + repeated(")", 5000)},
       {"counted_lark", GrammarKind::lark, "start: ((A{1,1000}){1,1000}){1,1000}\nA: \"a\""},
       {"ambiguous_lark", GrammarKind::lark, "start: start start | A\nA: \"a\""},
@@ -50,6 +58,9 @@ std::vector<Bomb> bombs() {
   all.push_back({"doubled_gbnf", GrammarKind::gbnf, doubled + "r60 ::= [a-z]\n"});
   for (int i = 1; i < 60000; ++i) words += ",\"w" + std::to_string(i * 7919) + "\"";
   all.push_back({"many_values", GrammarKind::json_schema, words + "]}"});
+  std::string required = "{\"type\": \"object\", \"required\": [\"r\"";
+  for (int i = 0; i < 60000; ++i) required += ",\"r" + std::to_string(i) + "\"";
+  all.push_back({"many_required", GrammarKind::json_schema, required + "]}"});
   for (int i = 0; i < 24; ++i) {
     const std::string n = std::to_string(i);
     both += R"(,{"anyOf": [{"properties": {"a)" + n + R"(": {"type": "integer"}}}, {"properties": {"b)" + n +

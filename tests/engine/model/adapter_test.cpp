@@ -255,6 +255,15 @@ TEST(Adapter, PatternsThatAreNoneOrTakeTooLongAreRefused) {
                   R"(has the pattern "((.*)*)*\d", which cannot be matched with transformer.h.0.attn.c_attn: )");
 }
 
+// Patterns are read in their order; once each object before them was looked at again at the end of the next.
+TEST(Adapter, ManyValuesBesideThePatterns) {
+  const Scratch scratch;
+  Json many = Json::array();
+  for (int i = 0; i < 400'000; ++i) many.push_back(Json::object());
+  EXPECT_EQ(refusal(changed(scratch, {{"alpha_pattern", {{"c_attn", 12}}}, {"auto_mapping", many}, {"eva_config", many}})),
+            "accepted");
+}
+
 // Lists of targets for several families are legal, and so are targets of which parts are left out.
 TEST(Adapter, TargetsOfOtherModelsArePassedOver) {
   const Scratch scratch;

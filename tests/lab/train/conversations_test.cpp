@@ -97,14 +97,21 @@ TEST_F(Conversations, TurnsThatAreRewrittenLaterBecomeDocuments) {
   EXPECT_CONTAINS(tokenizer().decode(got[1].ids), "assistant: b\n");
 }
 
+TEST_F(Conversations, ManyValuesOfALine) {  // each object was once compared with all before it
+  std::string line = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "notes": [{})";
+  for (int i = 0; i < 400'000; ++i) line += ",{}";
+  EXPECT_EQ(marked(chat(line + "]}").front()), std::vector<std::string>{"b<eos>\n"});
+}
+
 TEST_F(Conversations, NamesWhatIsWrong) {
-  EXPECT_CONTAINS(refusal("{"), "is no JSON; expected {\"messages\"");
+  EXPECT_CONTAINS(refusal("{"), "the JSON: is not valid JSON: it is truncated after 1 bytes; expected {\"messages\"");
   EXPECT_CONTAINS(refusal("[1]"), "is array; expected");
   EXPECT_CONTAINS(refusal("{\"text\": 1}"), "has no \"messages\"");
   EXPECT_CONTAINS(refusal("{\"messages\": []}"), "\"messages\" is empty");
   EXPECT_CONTAINS(refusal("{\"messages\": [{\"from\": \"human\"}]}"), "\"messages\" holds {\"from\":\"human\"}; expected a list");
   EXPECT_CONTAINS(refusal("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}"), "no message has the role \"assistant\"");
-  EXPECT_CONTAINS(refusal("{\"messages\": " + std::string(1000, '[') + std::string(1000, ']') + "}"), "nested more than 64 deep");
+  EXPECT_CONTAINS(refusal("{\"messages\": " + std::string(1000, '[') + std::string(1000, ']') + "}"),
+                  "nests deeper than 64 levels");
   EXPECT_CONTAINS(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})",
                           "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}?{% endif %}"),
                   "Put {% generation %} and {% endgeneration %} around its turns");

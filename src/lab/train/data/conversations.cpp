@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "generate/chat.h"
 
 namespace vitrine {
@@ -13,13 +14,12 @@ namespace {
 constexpr const char* kMessages = "a list of messages such as [{\"role\": \"user\", \"content\": \"…\"}]";
 
 OrderedJson object_of(std::string_view line, const char* expected) {
-  constexpr int kDeepest = 64;
-  const auto shallow = [](int depth, OrderedJson::parse_event_t, OrderedJson&) {
-    if (depth > kDeepest) throw InputError("is nested more than " + std::to_string(kDeepest) + " deep");
-    return true;
-  };
-  OrderedJson json = OrderedJson::parse(line, shallow, false);
-  if (json.is_discarded()) throw InputError(std::string("is no JSON; expected ") + expected);
+  OrderedJson json;
+  try {
+    json = parse_ordered_json(line, "the JSON");
+  } catch (const FileError& error) {
+    throw InputError(std::string(error.what()) + "; expected " + expected);
+  }
   if (!json.is_object()) throw InputError("is " + std::string(json.type_name()) + "; expected " + expected);
   return json;
 }
