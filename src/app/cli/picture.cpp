@@ -17,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 #include "io/atomic_file.h"
 #include "io/temporary_folder.h"
 #include "model/to_gguf.h"
@@ -49,9 +50,9 @@ void list_pictures(bool json) {
     print_json({{"pictures", list}});
     return;
   }
-  int widest = 0;
-  for (const PictureInfo& info : all) widest = std::max(widest, width_of(info.name));
-  for (const PictureInfo& info : all) print("{}  {}\n", pad_right(info.name, widest), info.summary);
+  TextTable table{{{"", true}, {"", true}}, {}};
+  for (const PictureInfo& info : all) table.rows.push_back({info.name, info.summary});
+  write_out(text_table(table, terminal().columns));
 }
 
 PicturePrompt prompt_of(Engine& engine, const PictureArguments& o) {
@@ -119,23 +120,10 @@ void print_table(const PictureTable& table) {
         heat_map_text({grid.corner, all_visible(grid.rows), all_visible(grid.columns), grid.values, grid.middle, grid.reach},
                       terminal().columns, terminal().colors));
   }
-  std::vector<int> widths;
-  for (const PictureTable::Column& column : table.columns) widths.push_back(width_of(column.name));
-  for (const auto& row : table.rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(visible(row[i])));
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string text;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string cell = visible(cells[i]);
-      text += (i > 0 ? "  " : "") + (table.columns[i].words ? pad_right(cell, widths[i]) : pad_left(cell, widths[i]));
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    return text;
-  };
-  std::vector<std::string> names;
-  for (const PictureTable::Column& column : table.columns) names.push_back(column.name);
-  if (!names.empty()) print("{}\n", dim(line(names)));
-  for (const auto& row : table.rows) print("{}\n", line(row));
+  TextTable shown;
+  for (const PictureTable::Column& column : table.columns) shown.columns.push_back({column.name, column.words});
+  for (const auto& row : table.rows) shown.rows.push_back(all_visible(row));
+  write_out(text_table(shown, terminal().columns));
   if (table.left_out > 0) print("{}\n", dim(fmt::format("--json has {} more", plural(table.left_out, "row"))));
 }
 
