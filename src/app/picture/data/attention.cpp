@@ -270,7 +270,10 @@ PictureJson data_of_reach(Studio& studio) {
     // The next token, at position n, sees window - 1 earlier ones.
     const int64_t cached = is_global ? n : std::min(n, window - 1);
     const KvCache own = cache_of({cache_layers[l]});
-    const int64_t room = is_global ? s.context_length : static_cast<int64_t>(own.bytes_for(span) / own.bytes_per_position());
+    const size_t each = own.bytes_per_position();  // 0: the layer reads the keys and values of another
+    const int64_t room = is_global   ? s.context_length
+                         : each == 0 ? std::min(window, span)
+                                     : static_cast<int64_t>(own.bytes_for(span) / each);
     p["layers"].push_back({{"layer", l},
                            {"window", window},
                            {"sees", reach_back(last)},
