@@ -106,9 +106,11 @@ void print_or_write(const PictureArguments& o, const std::string& text) {
   }
 }
 
-std::vector<std::string> all_visible(std::vector<std::string> words) {
-  for (std::string& word : words) word = visible(word);
-  return words;
+template <class Text>
+std::vector<std::string> all_visible(const std::vector<Text>& words) {
+  std::vector<std::string> shown;
+  for (const std::string& word : words) shown.push_back(visible(word));
+  return shown;
 }
 
 void print_table(const PictureTable& table) {
@@ -133,10 +135,15 @@ void run_picture(PictureArguments o) {
   if (o.svg && o.model.json) throw UsageError("--svg and --json exclude each other; run twice for both.");
   if (o.model.json && o.out.ends_with(".svg")) throw UsageError("--json would put data into " + o.out + "; name a .json file.");
   if (o.svg && o.out.ends_with(".json")) throw UsageError("--svg would put a drawing into " + o.out + "; name a .svg file.");
-  if (!o.out.empty() && !o.svg && !o.model.json) {
+  const bool csv = o.out.ends_with(".csv");
+  if (csv && (o.svg || o.model.json))
+    throw UsageError(fmt::format("{} would not put a table into {}; leave it out, or name another ending.",
+                                 o.svg ? "--svg" : "--json", o.out));
+  if (!o.out.empty() && !o.svg && !o.model.json && !csv) {
     o.svg = o.out.ends_with(".svg");
     o.model.json = o.out.ends_with(".json");
-    if (!o.svg && !o.model.json) throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg or .json.");
+    if (!o.svg && !o.model.json)
+      throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg, .json or .csv.");
   }
   if (o.name == "embedding-neighbours") o.name = "embedding-neighbors";  // the spelling before
   check_picture_name(o.name);
@@ -162,6 +169,14 @@ void run_picture(PictureArguments o) {
   check_output(engine, o.out);
   const PictureJson document = picture_document(engine, prompt_of(engine, o), o.name, options);
   const PictureJson& picture = document.at("pictures").at(o.name);
+  if (csv) {
+    if (!picture.at("available").get<bool>()) throw InputError(picture.at("reason").get<std::string>());
+    const std::vector<PictureTable> tables = picture_tables(document, o.name, options);
+    write_file(o.out, csv_text(tables));
+    for (const PictureTable& table : tables)
+      if (table.left_out > 0 && table.every.empty()) log("--json has {} more", plural(table.left_out, "row"));
+    return;
+  }
   if (o.svg) return print_or_write(o, picture_svg(document, o.name, options));
   if (o.model.json) return print_or_write(o, document.dump(-1, ' ', false, PictureJson::error_handler_t::replace) + "\n");
   print("{}\n\n", bold(picture.at("title").get<std::string>()));
@@ -243,7 +258,9 @@ Action define_picture(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture");
   app.add_flag("--svg", o->svg, "Draw it: an SVG file, on standard output or to --out");
-  app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); the ending .svg or .json chooses the kind")
+  app.add_option(
+         "--out,-o", o->out,
+         "The file to write (replaced if it exists); the ending chooses the kind: .svg, .json, or .csv, a table with all digits")
       ->type_name("FILE")
       ->check(not_empty());
   add_count(app, "--layer", o->layer, 0, 1 << 20,
