@@ -3,7 +3,7 @@
 import { Fold } from "./controls";
 import { css } from "./color";
 import type { Model, PictureName, Step } from "./data";
-import { commandLine, space, spelling, tokenAt, vitrine } from "./document";
+import { commandLine, live, space, spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
 import { count, number, percent, plural, shape, spaceShown } from "./format";
 import { ThemeButton } from "./frame";
@@ -48,7 +48,7 @@ function summary(m: Model): string {
   const family = /^[a-z]/.test(m.familyTitle) ? `the ${m.familyTitle}` : m.familyTitle;
   const experts = vitrine.pictures.experts;
   const mlp = experts?.available === true ? `${plural(experts.count, "MLP")}, of which each token takes ${experts.perToken}` : `an MLP (${m.mlpTitle}) of ${count(m.dFf)} hidden units`;
-  return `This model has ${amount(m.parameters)} parameters, the numbers that training has set, in ${plural(m.nLayers, "layer")}. Its architecture is that of ${family}: every token is a vector of ${count(m.dModel)} numbers; each layer has ${plural(m.nHeads, "attention head")}${keys}, and ${mlp}.`;
+  return `This model has ${amount(m.parameters)} parameters, the numbers that training sets, in ${plural(m.nLayers, "layer")}. Its architecture is that of ${family}: every token is a vector of ${count(m.dModel)} numbers; each layer has ${plural(m.nHeads, "attention head")}${keys}, and ${mlp}.`;
 }
 
 /** The end of a text: what comes next follows it. */
@@ -167,9 +167,9 @@ function Ending() {
   return (
     <footer>
       <p>
-        Made by vitrine {vitrine.version} with weights in {vitrine.model.dtypes.join(", ")}. The page needs no network: its numbers are inside it, under <code>window.vitrine</code>. To make it again:
+        Made by vitrine {vitrine.version} with weights in {vitrine.model.dtypes.join(", ")}. The page needs no network: its numbers are inside it, under <code>window.vitrine</code>. Other settings (<code>--compute f32</code>, <code>--exact</code>), quantized weights and other batches round differently, so the last digits of a percentage can differ from those of another run. To make it again:
       </p>
-      <pre tabIndex={0} aria-label="command that makes this page"><code>{commandLine("explain", "--out page.html")}</code></pre>
+      <pre tabIndex={0} aria-label="command that makes this page"><code>{commandLine("explain", `${live ? "--live " : ""}--out page.html`)}</code></pre>
     </footer>
   );
 }

@@ -683,12 +683,12 @@ export interface Reach extends Head<"reach"> {
     receives: number;
     /** Positions whose keys and values the next token can still use. */
     cached: number;
-    /** Positions there is room for once the window is full (a ring), or the whole context. 0: no limit. */
+    /** Positions there is room for: in a ring of whole pages, or the whole context. 0: no limit. */
     room: number;
     /** Of the cached ones, f32. */
     bytes: number;
   }[];
-  /** At the full context (at 8192 where there is no limit): as kept, and if every layer were global. */
+  /** At the full context (at 8192 where there is no limit): what the cache allocates, and what it would if every layer were global. */
   bytesAtContext: number;
   bytesAtContextGlobal: number;
 }

@@ -5,6 +5,8 @@ import { piece, spaceMark, spaceShown } from "./format";
 
 /** On the page of another document (report/data.ts) no part that asks for it is drawn. On a live page others take its place. */
 export let vitrine = window.vitrine as Vitrine;
+/** Whether the page holds the engine and the weights (live/thread.ts). */
+export const live = document.getElementById("vitrine-weights") !== null;
 /** How often another document has taken the place of the first. */
 export let edition = 0;
 

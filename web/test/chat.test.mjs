@@ -483,6 +483,13 @@ describe("the glass", () => {
     await page.locator(".cells").waitFor();
     const lens = { prompt: step, positions: [-1], top: 5 };
     assert.deepEqual(last(mock, "/v1/lens"), lens);
+    assert.deepEqual((await page.locator(".cells .row-name").allTextContents()).slice(0, 2), ["embedding", "layer 0"]);
+    // One direction of color: in the text and in the lens the more likely is the stronger.
+    const lightness = (/** @type {string} */ color) => (color.match(/\d+/g) ?? []).slice(0, 3).reduce((sum, channel) => sum + Number(channel), 0);
+    const ofText = await page.locator(".text [data-token]:not(.looked)").evaluateAll((all) => all.map((one) => [Number(one.getAttribute("data-token")), getComputedStyle(one).backgroundColor]));
+    const shades = ofText.map(([i, color]) => ({ logprob: tokens[Number(i)]?.logprob ?? 0, light: lightness(String(color)) })).sort((a, b) => a.logprob - b.logprob);
+    assert.ok((shades[0]?.light ?? 0) >= (shades.at(-1)?.light ?? 0), "the less likely token has the stronger color");
+    assert.match((await page.locator(".glass").textContent()) ?? "", /In the answer, the stronger the color, the more likely/);
     const layer = answer("/v1/lens", lens).layers[4];
     assert.equal(await page.locator('.cell[data-at="4 1"] bdi').textContent(), layer.positions[0].top[1].piece.replaceAll(" ", "␣"));
     const framed = layer.positions[0].top.findIndex((/** @type {any} */ one) => one.token === tokens[at]?.id);

@@ -88,6 +88,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("typing changes the answer at once, and then the pictures", async () => {
     const { page, faults } = await openLive();
+    assert.match((await page.locator("footer pre code").textContent()) ?? "", /^vitrine explain --live --out page\.html /);
     await page.locator(".dock textarea").fill("");
     await page.locator(".dock textarea").pressSequentially("The old queen sat on");
     await unfold(page, "Next token");

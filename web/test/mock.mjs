@@ -198,7 +198,7 @@ export class Mock {
         });
       }
       case "/v1/lens": {
-        const names = ["hook_embed", ...Array.from({ length: layers }, (_, layer) => `blocks.${layer}.hook_resid_post`)];
+        const names = ["blocks.0.hook_resid_pre", ...Array.from({ length: layers }, (_, layer) => `blocks.${layer}.hook_resid_post`)];
         return json(200, {
           tokens: ids(), pieces: ids().map(piece),
           layers: names.map((name, depth) => ({

@@ -87,6 +87,26 @@ std::string unexpected(CLI::App& app, const std::string& word) {
   return fmt::format("\"{}\" was not expected{}", word, elsewhere.empty() ? ": is a text with spaces not in quotes?" : hint);
 }
 
+constexpr int kOptionColumn = 34;  // where the descriptions of options begin
+
+/// The help's lines as wide as the terminal: descriptions of options stay in their column, examples stay whole.
+std::string fitted_help(const std::string& help) {
+  const int columns = terminal().columns;
+  if (columns == 0) return help;
+  std::string text;
+  bool example = false;
+  for (size_t begin = 0; begin < help.size();) {
+    const size_t end = std::min(help.find('\n', begin), help.size());
+    const std::string line = help.substr(begin, end - begin);
+    const bool described =
+        line.starts_with("  ") && line.size() > kOptionColumn && line[kOptionColumn - 1] == ' ' && line[kOptionColumn] != ' ';
+    text += (example ? line : wrapped(line, columns, described ? kOptionColumn : 0)) + "\n";
+    example = example || line == "Example:";
+    begin = end + 1;
+  }
+  return text;
+}
+
 bool is_of(const Command& command, std::string_view group) {
   const std::string_view name = command.name;
   return name.substr(0, name.find(' ')) == group;
@@ -98,7 +118,7 @@ void add_command(CLI::App& app, const Command& command, std::string_view purpose
   CLI::App& parent = space == std::string::npos ? app : find_command(app, name.substr(0, space));
   CLI::App* sub = parent.add_subcommand(space == std::string::npos ? name : name.substr(space + 1), command.summary);
   if (space == std::string::npos) sub->group(std::string(purpose));
-  sub->get_formatter()->column_width(34);
+  sub->get_formatter()->column_width(kOptionColumn);
   if (command.define == nullptr) {
     sub->require_subcommand(0, 1);
     return;
@@ -125,7 +145,7 @@ void build_app(CLI::App& app, Action& chosen) {
   app.footer("`vitrine COMMAND --help` explains a command and gives an example.\nWithout --model the shipped model is used.");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", [] { return version_text(); }, "Print version, commit and the kernels used on this machine");
-  app.get_formatter()->column_width(34);
+  app.get_formatter()->column_width(kOptionColumn);
   for (const Purpose& purpose : purposes())
     for (const std::string_view name : purpose.commands)
       for (const Command& command : commands())
@@ -161,7 +181,7 @@ int run(int argc, const char* const* argv) {
     std::string before;  // the names in front of the command's
     for (const CLI::App* at = command.get_parent(); at != nullptr; at = at->get_parent())
       before = at->get_name() + (before.empty() ? "" : " ") + before;
-    return run_action("vitrine", [&] { print("{}", &command == &app ? app.help() : command.help(before)); });
+    return run_action("vitrine", [&] { write_out(fitted_help(&command == &app ? app.help() : command.help(before))); });
   } catch (const CLI::CallForVersion& version) {
     return run_action("vitrine", [&] { print("{}\n", version.what()); });
   } catch (const CLI::ExtrasError&) {

@@ -18,6 +18,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/study.h"
+#include "cli/text_table.h"
 #include "inspect/head_scores.h"
 #include "inspect/head_words.h"
 #include "picture/data/study.h"
@@ -25,7 +26,7 @@
 namespace vitrine::cli {
 namespace {
 
-constexpr size_t kShownValues = 3;  // singular values in the table; --json has all
+constexpr size_t kShownValues = 3;  // singular values in the table, fewer where it would be too wide; --json has all
 
 struct CircuitsArguments {
   ModelOptions model;
@@ -85,9 +86,9 @@ OrderedJson document(const CircuitsArguments& o, const HeadScores& scores, const
           {"composition", std::move(composition)}};
 }
 
-std::string values_text(const Spectrum& s) {
+std::string values_text(const Spectrum& s, size_t shown) {
   std::string text;
-  for (size_t i = 0; i < std::min(kShownValues, s.singular_values.size()); ++i)
+  for (size_t i = 0; i < std::min(shown, s.singular_values.size()); ++i)
     text += fmt::format("{}{:#.3g}", i > 0 ? " " : "", s.singular_values[i]);
   return text;
 }
@@ -108,35 +109,50 @@ void print_sentences(const HeadScores& scores, const CircuitTable& table) {
   }
 }
 
+// The largest of each column stands out.
+std::vector<std::string> table_row(const HeadSpectra& h, const HeadScores& scores, const std::array<double, 4>& most,
+                                   double most_copied, size_t values) {
+  const HeadScore& score = scores.of(h.layer, h.head);
+  std::vector<std::string> row = {std::to_string(h.layer), std::to_string(h.head)};
+  for (size_t i = 0; i < most.size(); ++i) {
+    const std::string text = score_text(scores, score, kColumns[i]);
+    row.push_back(most[i] > 0 && score.at(kColumns[i]) == most[i] ? risen(bold(text)) : text);
+  }
+  const std::string copying = fmt::format("{:+.3f}", h.copying);
+  row.push_back(most_copied == 0 || std::abs(h.copying) != most_copied ? copying
+                : h.copying < 0                                        ? fallen(bold(copying))
+                                                                       : risen(bold(copying)));
+  for (const Spectrum* spectrum : {&h.qk, &h.ov}) {
+    row.push_back(std::to_string(spectrum->rank));
+    row.push_back(values_text(*spectrum, values));
+  }
+  return row;
+}
+
 void print_table(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table) {
   print_sentences(scores, table);
-  int widest = 0;
   double most_copied = 0;
   std::array<double, 4> most = {};
-  for (const HeadSpectra& h : table.heads) {
-    widest = std::max(widest, width_of(values_text(h.qk)));
-    most_copied = std::max(most_copied, std::abs(h.copying));
-    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kColumns[i]));
-  }
-  print("\n{}\n",
-        dim(fmt::format("{:>5} {:>4}  {:>8} {:>9} {:>9} {:>5}  {:>7}  {:>4}  {}  {:>4}  {}", "layer", "head", "previous",
-                        "duplicate", "induction", "first", "copying", "rank", pad_right("QK", widest), "rank", "OV")));
-  // The largest of each column stands out.
-  const auto cell = [&](const HeadSpectra& h, size_t role, int width) {
-    const HeadScore& s = scores.of(h.layer, h.head);
-    const std::string text = pad_left(score_text(scores, s, kColumns[role]), width);
-    return table.heads.size() > 1 && most[role] > 0 && s.at(kColumns[role]) == most[role] ? risen(bold(text)) : text;
+  if (table.heads.size() > 1)
+    for (const HeadSpectra& h : table.heads) {
+      most_copied = std::max(most_copied, std::abs(h.copying));
+      for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kColumns[i]));
+    }
+  const auto table_of = [&](size_t values, const char* gap) {
+    TextTable heads;
+    for (const char* name :
+         {"layer", "head", "previous", "duplicate", "induction", "first", "copying", "rank", "QK", "rank", "OV"})
+      heads.columns.push_back({name, name[1] >= 'A' && name[1] <= 'Z'});  // QK, OV: from the left
+    for (const HeadSpectra& h : table.heads) heads.rows.push_back(table_row(h, scores, most, most_copied, values));
+    heads.gap = gap;
+    return heads;
   };
-  for (const HeadSpectra& h : table.heads) {
-    const std::string copying = fmt::format("{:>+7.3f}", h.copying);
-    const bool extreme = table.heads.size() > 1 && most_copied > 0 && std::abs(h.copying) == most_copied;
-    print("{:>5} {:>4}  {} {} {} {}  {}  {:>4}  {}  {:>4}  {}\n", h.layer, h.head, cell(h, 0, 8), cell(h, 1, 9), cell(h, 2, 9),
-          cell(h, 3, 5),
-          !extreme        ? copying
-          : h.copying < 0 ? fallen(bold(copying))
-                          : risen(bold(copying)),
-          h.qk.rank, pad_right(values_text(h.qk), widest), h.ov.rank, values_text(h.ov));
-  }
+  const auto fits = [](const TextTable& heads) { return terminal().columns == 0 || table_width(heads) <= terminal().columns; };
+  TextTable heads = table_of(kShownValues, "  ");
+  for (size_t values = kShownValues - 1; values > 0 && !fits(heads); --values) heads = table_of(values, "  ");
+  if (!fits(heads)) heads = table_of(1, " ");
+  print("\n");
+  write_out(text_table(heads, terminal().columns));
   const std::vector<HeadLink> links = strongest_links(table.composition, static_cast<size_t>(o.compositions));
   if (links.empty()) return;
   print("\n{}\n", dim("strongest compositions"));

@@ -9,7 +9,8 @@ const std::vector<Command>& commands() {
        "probabilities and bars. With --all-positions there is one line for each position, with the piece that actually "
        "follows in brackets. With sampling flags a column shows the probability that `vitrine generate` samples each token. "
        "A model in both directions fills masks: the table is of each [MASK] of the text, as in \"The [MASK] of France\", "
-       "and with --all-positions of the token at each position itself.",
+       "and with --all-positions of the token at each position itself. --compute, --exact, quantized weights and the number of "
+       "tokens in one step round differently, so the last digits of a probability can differ between them (docs/numerics.md).",
        "vitrine predict \"In the middle of the forest there stood a house, and in the house lived\"\n"
        "vitrine predict --all-positions --top 3 \"Once upon a time there was a king\"",
        define_predict},

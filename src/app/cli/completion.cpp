@@ -180,7 +180,7 @@ std::string fish_completion() {
 Action define_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
   add_choice(app, "SHELL", *shell, "bash|zsh|fish", "The shell: bash, zsh or fish")->required();
-  return [shell] { print("{}", *shell == "bash" ? bash_completion() : *shell == "zsh" ? zsh_completion() : fish_completion()); };
+  return [shell] { write_out(*shell == "bash" ? bash_completion() : *shell == "zsh" ? zsh_completion() : fish_completion()); };
 }
 
 }  // namespace vitrine::cli

@@ -31,7 +31,7 @@ struct CurvesArguments {
 };
 
 constexpr const char* kColors[] = {"36", "33", "35", "32", "31", "34"};  // ANSI, one for each run
-constexpr int kColumns = 72, kRows = 8;
+constexpr int kColumns = 72, kRows = 8, kLabel = 11;                     // of a chart; columns of the labels before it
 
 struct RunCurve {
   std::string run;
@@ -140,7 +140,8 @@ void run_curves(CurvesArguments o) {
     std::vector<ChartCurve> drawn;
     for (size_t i = 0; i < curves.size(); ++i)
       drawn.push_back({curves[i].x, curves[i].y, terminal().colors ? kColors[i % std::size(kColors)] : ""});
-    const Chart chart = braille_chart(drawn, x.low, std::max(x.high, x.low + 1), kColumns, kRows);
+    const int columns = terminal().columns > kLabel ? std::min(kColumns, terminal().columns - kLabel) : kColumns;
+    const Chart chart = braille_chart(drawn, x.low, std::max(x.high, x.low + 1), columns, kRows);
     print("{}\n", visible_message(metric));
     for (size_t r = 0; r < chart.lines.size(); ++r)
       print("{:>10} {}\n",

@@ -61,7 +61,7 @@ OrderedJson text_json(const Engine& engine, const Prompt& prompt, std::span<cons
 OrderedJson one_by_one(Engine& engine, GenerateOptions options, const Prompt& prompt, const GenerateArguments& o,
                        double load_ms) {
   const bool stream = !o.model.json && prompt.from_text;
-  if (stream && terminal().is_terminal) print("{}", dim(prompt.text));
+  if (stream && terminal().is_terminal) write_out(dim(prompt.text));
   Generation made = generate(engine, prompt.ids, options, [&](std::string_view text) {
     if (!stream) return;
     write_out(text);

@@ -27,16 +27,15 @@ std::string number_text(double value, int decimals) {
 
 }  // namespace
 
-// The nearest of the terminal's 6 x 6 x 6 colors between white and a blue (more) or an orange (less): told apart by every
-// common kind of color blindness. The text on it is black or white, whichever is read better.
+// Blue (more) and orange (less) are told apart by every common kind of color blindness. Small shares color the letters alone, in
+// tones of middle lightness, and only the largest get a ground: so a map reads on light and on dark terminals.
 std::string colored(const std::string& text, double share) {
-  const double t = std::clamp(share, -1.0, 1.0);
-  const double blue[3] = {0, 1, 3}, orange[3] = {4, 2, 0}, white[3] = {5, 5, 5};
-  const double* end = t < 0 ? orange : blue;
-  int code = 16;
-  const int weights[3] = {36, 6, 1};
-  for (int i = 0; i < 3; ++i) code += weights[i] * static_cast<int>(std::lround(white[i] + (end[i] - white[i]) * std::abs(t)));
-  return fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", code, std::abs(t) > 0.6 ? 231 : 16, text);
+  const double size = std::abs(share);
+  const bool more = share > 0;
+  if (!(size >= 0.1)) return text;
+  if (size < 0.4) return fmt::format("\x1b[38;5;{}m{}\x1b[0m", more ? 67 : 137, text);
+  if (size < 0.75) return fmt::format("\x1b[1;38;5;{}m{}\x1b[0m", more ? 33 : 172, text);
+  return fmt::format("\x1b[1;48;5;{};38;5;231m{}\x1b[0m", more ? 26 : 166, text);
 }
 
 std::string heat_map_text(const HeatMap& map, int terminal_columns, bool colors) {

@@ -13,7 +13,7 @@ struct HeatMap {
   double middle = 0, reach = 1;               // the color scale goes from middle - reach (orange) to middle + reach (blue)
 };
 
-/// `text` on the terminal's nearest color between white (share 0) and a blue (1) or an orange (-1).
+/// `text` in blue for a share of up to 1, in orange for one down to -1, the stronger the larger; near 0 as it is.
 std::string colored(const std::string& text, double share);
 
 /// Lines with newlines. Too many columns for the terminal's width are cut into blocks, one below the other; 0 columns of

@@ -2,6 +2,7 @@
 #include "inspect/info.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -13,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 #include "hub/headers.h"
 #include "inspect/contents.h"
 
@@ -25,7 +27,11 @@ struct InfoArguments {
   bool hooks = false, tensors = false, hub = false, ops = false, training = false;
 };
 
-void line(const char* what, const std::string& value) { print("{}  {}\n", bold(pad_right(what, 12)), value); }
+constexpr int kName = 12;  // columns of a line's name
+
+void line(const char* what, const std::string& value) {
+  print("{}\n", wrapped(bold(pad_right(what, kName)) + "  " + value, terminal().columns, kName + 2));
+}
 
 std::string context_text(const ModelInfo& info) {
   const auto sees = [](int count) { return plural(int64_t{count}, "layer") + (count == 1 ? " sees" : " see"); };
@@ -63,8 +69,8 @@ std::string stored_text(const ModelInfo& info) {
   return fmt::format("{}, {:.2f} bits each: {}", bytes_text(static_cast<double>(all)), info.bits_per_weight, text);
 }
 
-// "gated_mlp  mlp  [5, 64] ..." of one op, without the numbers of its layer.
-std::string op_text(const Json& op) {
+// The cells of one op, without the number of its layer.
+std::vector<std::string> op_cells(const Json& op) {
   std::string name = op.at("name"), outputs, spec;
   constexpr std::string_view kBlocks = "blocks.";
   if (name.starts_with(kBlocks)) name = name.substr(std::min(name.find('.', kBlocks.size()), name.size() - 1) + 1);
@@ -75,9 +81,12 @@ std::string op_text(const Json& op) {
       if (!value.is_null() && value != false && value != 0)
         spec += (spec.empty() ? "" : ", ") + key + " " + (value.is_string() ? value.get<std::string>() : value.dump());
   const auto number = [&](const char* key) { return static_cast<double>(op.at(key).get<int64_t>()); };
-  return fmt::format("  {:20} {:14} {:26} {:>9} {:>10}  {}", op.at("op").get<std::string>(), name, outputs,
-                     number("multiply_adds") > 0 ? fmt::format("{:.4g}", number("multiply_adds") / 1e6) : "",
-                     number("bytes_read") > 0 ? bytes_text(number("bytes_read")) : "", spec);
+  return {"  " + op.at("op").get<std::string>(),
+          name,
+          outputs,
+          number("multiply_adds") > 0 ? fmt::format("{:.4g}", number("multiply_adds") / 1e6) : "",
+          number("bytes_read") > 0 ? bytes_text(number("bytes_read")) : "",
+          spec};
 }
 
 // Layers that have the same ops are listed once.
@@ -89,31 +98,34 @@ void print_ops(const Json& step) {
                            step.at("kept_bytes") > 0
                                ? fmt::format(", {} kept for the gradients", size_text(step.at("kept_bytes").get<int64_t>()))
                                : ""));
-  print("  {:20} {:14} {:26} {:>9} {:>10}  {}\n", "op", "name", "result", "10^6 ma", "weights", "with");
-  std::vector<std::pair<std::string, std::vector<int64_t>>> groups;  // the text of a run of ops, and the layers that have it
+  struct Group {  // a run of ops, and the layers that have it
+    std::vector<std::vector<std::string>> ops;
+    std::vector<int64_t> layers;
+  };
+  std::vector<Group> groups;
   int64_t before = -2;
   for (const Json& op : step.at("ops")) {
     const int64_t layer = op.at("layer").is_null() ? -1 : op.at("layer").get<int64_t>();
-    if (layer != before) groups.push_back({"", {layer}});
-    groups.back().first += op_text(op) + "\n";
+    if (layer != before) groups.push_back({{}, {layer}});
+    groups.back().ops.push_back(op_cells(op));
     before = layer;
   }
   for (size_t i = 0; i < groups.size(); ++i)
     for (size_t j = i + 1; j < groups.size();)
-      if (groups[j].second[0] >= 0 && groups[j].first == groups[i].first) {
-        groups[i].second.push_back(groups[j].second[0]);
+      if (groups[j].layers[0] >= 0 && groups[j].ops == groups[i].ops) {
+        groups[i].layers.push_back(groups[j].layers[0]);
         groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(j));
       } else {
         ++j;
       }
-  for (const auto& [text, layers] : groups) {
-    if (layers[0] >= 0) {
-      std::string numbers;
-      for (const int64_t layer : layers) numbers += (numbers.empty() ? "" : ", ") + std::to_string(layer);
-      print("{} {}:\n", layers.size() == 1 ? "layer" : "layers", numbers);
-    }
-    print("{}", text);
+  TextTable table{{{"  op", true}, {"name", true}, {"result", true}, {"10^6 ma"}, {"weights"}, {"with", true}}, {}};
+  for (const Group& group : groups) {
+    table.before.resize(table.rows.size() + 1);
+    if (group.layers[0] >= 0)
+      table.before.back() = fmt::format("{} {}:", group.layers.size() == 1 ? "layer" : "layers", fmt::join(group.layers, ", "));
+    table.rows.insert(table.rows.end(), group.ops.begin(), group.ops.end());
   }
+  write_out(text_table(table, terminal().columns));
 }
 
 void print_contents(const InfoArguments& o, const FileContents& contents) {

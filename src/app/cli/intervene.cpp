@@ -144,9 +144,10 @@ void print_grid(const Engine& engine, const InterveneResult& r) {
     if (grid.values[i] && (best == grid.values.size() ||
                            std::abs(*grid.values[i] - *r.metric_before) > std::abs(*grid.values[best] - *r.metric_before)))
       best = i;
-  if (best < grid.values.size() && grid.values.size() > 1)
-    print("\n{}\n{}", dim("This recipe makes the cell that changes most:"),
-          recipe_text(grid, best / grid.columns.size(), best % grid.columns.size()));
+  if (best < grid.values.size() && grid.values.size() > 1) {
+    print("\n{}\n", dim("This recipe makes the cell that changes most:"));
+    write_out(recipe_text(grid, best / grid.columns.size(), best % grid.columns.size()));
+  }
 }
 
 void print_result(const Engine& engine, const InterveneResult& r) {

@@ -134,7 +134,7 @@ std::string manual_markdown() {
 Action define_manual(CLI::App& app) {
   auto format = std::make_shared<std::string>("man");
   add_choice(app, "--format", *format, "man|markdown", "A page for man(1), or Markdown (default man)");
-  return [format] { print("{}", *format == "man" ? manual_page() : manual_markdown()); };
+  return [format] { write_out(*format == "man" ? manual_page() : manual_markdown()); };
 }
 
 }  // namespace vitrine::cli

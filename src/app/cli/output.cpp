@@ -36,6 +36,67 @@ std::string shown(utf8proc_int32_t point, std::string_view bytes) {
   return std::string(bytes);
 }
 
+// Bytes of the color code ("\x1b[1m") at text[i]; 0: none stands there.
+size_t color_code(std::string_view text, size_t i) {
+  if (!text.substr(i).starts_with("\x1b[")) return 0;
+  const size_t end = text.find_first_not_of("0123456789;", i + 2);
+  return end != std::string_view::npos && text[end] == 'm' ? end + 1 - i : 0;
+}
+
+// Of a terminal whose size is not known, COLUMNS says it, as in other programs.
+int columns_of(int file) {
+  winsize size{};
+  if (ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* const columns = std::getenv("COLUMNS");
+  return columns != nullptr ? std::clamp(std::atoi(columns), 0, 10000) : 0;
+}
+
+// "%" and units of bytes stay with their number, and a number with a sign with the piece before it ("▁king +0.43").
+bool stays_with_the_word_before(std::string_view word) {
+  if (word.size() > 1 && (word[0] == '+' || word[0] == '-') && word[1] >= '0' && word[1] <= '9') return true;
+  const std::string_view plain = word.substr(0, word.find_first_of(",;:.)"));
+  return plain == "%" || plain == "B" || plain == "KiB" || plain == "MiB" || plain == "GiB" || plain == "TiB";
+}
+
+struct Word {
+  std::string_view text, gap;  // and the spaces behind it
+};
+Word word_at(std::string_view line, size_t begin) {
+  const size_t end = std::min(line.find(' ', begin), line.size());
+  return {line.substr(begin, end - begin), line.substr(end, std::min(line.find_first_not_of(' ', end), line.size()) - end)};
+}
+
+void wrap_line(std::string_view line, int columns, int indent, std::string& text) {
+  if (columns <= 0 || width_of(line) <= columns) {
+    text += line;
+    return;
+  }
+  const size_t leading = std::min(line.find_first_not_of(' '), line.size());
+  const std::string next(std::min(std::max(leading, static_cast<size_t>(indent)), static_cast<size_t>(columns) / 2), ' ');
+  text += line.substr(0, leading);
+  int at = static_cast<int>(leading);
+  bool first = true;  // of the line
+  for (size_t begin = leading; begin < line.size();) {
+    Word word = word_at(line, begin);
+    for (size_t behind; (behind = begin + word.text.size() + word.gap.size()) < line.size();) {
+      const Word unit = word_at(line, behind);
+      if (word.gap.size() != 1 || !stays_with_the_word_before(unit.text)) break;
+      word = {line.substr(begin, behind + unit.text.size() - begin), unit.gap};
+    }
+    const int width = width_of(word.text);
+    if (!first && at + width > columns) {
+      text.erase(text.find_last_not_of(' ') + 1);
+      text += "\n" + next;
+      at = static_cast<int>(next.size());
+    }
+    text += word.text;
+    text += word.gap;
+    at += width + static_cast<int>(word.gap.size());
+    first = false;
+    begin += word.text.size() + word.gap.size();
+  }
+}
+
 std::string styled(std::string_view text, const char* code) {
   if (!terminal().colors) return std::string(text);
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
@@ -46,6 +107,13 @@ std::string styled(std::string_view text, const char* code) {
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
     throw RunError(fmt::format("standard output: {}; the result is incomplete", std::strerror(errno)));
+}
+
+void write_lines(std::string_view text) { write_out(wrapped(text, terminal().columns)); }
+
+void write_note(std::string_view text) {
+  static const int columns = isatty(STDERR_FILENO) == 1 ? columns_of(STDERR_FILENO) : 0;
+  write_err(wrapped(text, columns));
 }
 
 void write_err(std::string_view text) {
@@ -79,9 +147,7 @@ const Terminal& terminal() {
     const char* no_color = std::getenv("NO_COLOR");
     const char* term = std::getenv("TERM");
     const bool plain = (no_color != nullptr && *no_color != '\0') || (term != nullptr && std::strcmp(term, "dumb") == 0);
-    winsize size{};
-    const bool known = is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return Terminal{is_terminal, is_terminal && !plain, known ? size.ws_col : 0};
+    return Terminal{is_terminal, is_terminal && !plain, is_terminal ? columns_of(STDOUT_FILENO) : 0};
   }();
   return found;
 }
@@ -127,11 +193,26 @@ std::string visible_message(std::string_view message) {
 int width_of(std::string_view text) {
   int columns = 0;
   for (size_t i = 0; i < text.size();) {
+    if (const size_t code = color_code(text, i); code > 0) {
+      i += code;
+      continue;
+    }
     const auto [point, n] = code_point(text, i);
     columns += point < 0 ? 1 : utf8proc_charwidth(point);
     i += n;
   }
   return columns;
+}
+
+std::string wrapped(std::string_view text, int columns, int indent) {
+  std::string lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    wrap_line(text.substr(begin, end - begin), columns, indent, lines);
+    if (end < text.size()) lines += '\n';
+    begin = end + 1;
+  }
+  return lines;
 }
 
 std::string pad_right(std::string_view text, int columns) {

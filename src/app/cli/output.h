@@ -12,7 +12,10 @@
 
 namespace vitrine::cli {
 
+/// Writes to stdout as it is: pieces of a stream, and what others read, such as scripts and recipes.
 void write_out(std::string_view text);
+/// `text` to stdout; on a terminal, lines that are too wide are broken between words.
+void write_lines(std::string_view text);
 /// Text for the person who watches, to stderr at once. Who watches may be gone (a closed terminal, a full disk), which ends no
 /// run.
 void write_err(std::string_view text);
@@ -20,12 +23,13 @@ void write_err(std::string_view text);
 /// A piece of the result, to stdout.
 template <class... Args>
 void print(fmt::format_string<Args...> form, Args&&... args) {
-  write_out(fmt::format(form, std::forward<Args>(args)...));
+  write_lines(fmt::format(form, std::forward<Args>(args)...));
 }
-/// A line for the person who watches, to stderr.
+/// A line for the person who watches, to stderr, broken as write_lines does.
+void write_note(std::string_view text);
 template <class... Args>
 void log(fmt::format_string<Args...> form, Args&&... args) {
-  write_err(fmt::format(form, std::forward<Args>(args)...) + "\n");
+  write_note(fmt::format(form, std::forward<Args>(args)...) + "\n");
 }
 
 /// The document of --json: one line with a newline at its end. Bytes that are not UTF-8 become U+FFFD; a number that is
@@ -62,8 +66,11 @@ std::string visible(std::string_view piece);
 /// A message of one or more lines in which the same characters are visible, apart from line ends, tabs and backslashes.
 std::string visible_message(std::string_view message);
 
-/// Columns that UTF-8 text takes in a terminal (wide East Asian characters take two).
+/// Columns that UTF-8 text takes in a terminal (wide East Asian characters take two, colors none).
 int width_of(std::string_view text);
+/// The lines of `text`, each broken between words so that it has at most `columns` columns (0: no limit). What follows begins
+/// with `indent` spaces, or with the spaces that the line began with if these are more. A word that is longer stays whole.
+std::string wrapped(std::string_view text, int columns, int indent = 0);
 /// `text` with spaces up to `columns`, at its right or its left.
 std::string pad_right(std::string_view text, int columns);
 std::string pad_left(std::string_view text, int columns);

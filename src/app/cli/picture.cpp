@@ -17,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 #include "io/atomic_file.h"
 #include "io/temporary_folder.h"
 #include "model/to_gguf.h"
@@ -49,9 +50,9 @@ void list_pictures(bool json) {
     print_json({{"pictures", list}});
     return;
   }
-  int widest = 0;
-  for (const PictureInfo& info : all) widest = std::max(widest, width_of(info.name));
-  for (const PictureInfo& info : all) print("{}  {}\n", pad_right(info.name, widest), info.summary);
+  TextTable table{{{"", true}, {"", true}}, {}};
+  for (const PictureInfo& info : all) table.rows.push_back({info.name, info.summary});
+  write_out(text_table(table, terminal().columns));
 }
 
 PicturePrompt prompt_of(Engine& engine, const PictureArguments& o) {
@@ -105,9 +106,11 @@ void print_or_write(const PictureArguments& o, const std::string& text) {
   }
 }
 
-std::vector<std::string> all_visible(std::vector<std::string> words) {
-  for (std::string& word : words) word = visible(word);
-  return words;
+template <class Text>
+std::vector<std::string> all_visible(const std::vector<Text>& words) {
+  std::vector<std::string> shown;
+  for (const std::string& word : words) shown.push_back(visible(word));
+  return shown;
 }
 
 void print_table(const PictureTable& table) {
@@ -119,23 +122,10 @@ void print_table(const PictureTable& table) {
         heat_map_text({grid.corner, all_visible(grid.rows), all_visible(grid.columns), grid.values, grid.middle, grid.reach},
                       terminal().columns, terminal().colors));
   }
-  std::vector<int> widths;
-  for (const PictureTable::Column& column : table.columns) widths.push_back(width_of(column.name));
-  for (const auto& row : table.rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(visible(row[i])));
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string text;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      const std::string cell = visible(cells[i]);
-      text += (i > 0 ? "  " : "") + (table.columns[i].words ? pad_right(cell, widths[i]) : pad_left(cell, widths[i]));
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    return text;
-  };
-  std::vector<std::string> names;
-  for (const PictureTable::Column& column : table.columns) names.push_back(column.name);
-  if (!names.empty()) print("{}\n", dim(line(names)));
-  for (const auto& row : table.rows) print("{}\n", line(row));
+  TextTable shown;
+  for (const PictureTable::Column& column : table.columns) shown.columns.push_back({column.name, column.words});
+  for (const auto& row : table.rows) shown.rows.push_back(all_visible(row));
+  write_out(text_table(shown, terminal().columns));
   if (table.left_out > 0) print("{}\n", dim(fmt::format("--json has {} more", plural(table.left_out, "row"))));
 }
 
@@ -145,10 +135,15 @@ void run_picture(PictureArguments o) {
   if (o.svg && o.model.json) throw UsageError("--svg and --json exclude each other; run twice for both.");
   if (o.model.json && o.out.ends_with(".svg")) throw UsageError("--json would put data into " + o.out + "; name a .json file.");
   if (o.svg && o.out.ends_with(".json")) throw UsageError("--svg would put a drawing into " + o.out + "; name a .svg file.");
-  if (!o.out.empty() && !o.svg && !o.model.json) {
+  const bool csv = o.out.ends_with(".csv");
+  if (csv && (o.svg || o.model.json))
+    throw UsageError(fmt::format("{} would not put a table into {}; leave it out, or name another ending.",
+                                 o.svg ? "--svg" : "--json", o.out));
+  if (!o.out.empty() && !o.svg && !o.model.json && !csv) {
     o.svg = o.out.ends_with(".svg");
     o.model.json = o.out.ends_with(".json");
-    if (!o.svg && !o.model.json) throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg or .json.");
+    if (!o.svg && !o.model.json)
+      throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg, .json or .csv.");
   }
   if (o.name == "embedding-neighbours") o.name = "embedding-neighbors";  // the spelling before
   check_picture_name(o.name);
@@ -174,6 +169,14 @@ void run_picture(PictureArguments o) {
   check_output(engine, o.out);
   const PictureJson document = picture_document(engine, prompt_of(engine, o), o.name, options);
   const PictureJson& picture = document.at("pictures").at(o.name);
+  if (csv) {
+    if (!picture.at("available").get<bool>()) throw InputError(picture.at("reason").get<std::string>());
+    const std::vector<PictureTable> tables = picture_tables(document, o.name, options);
+    write_file(o.out, csv_text(tables));
+    for (const PictureTable& table : tables)
+      if (table.left_out > 0 && table.every.empty()) log("--json has {} more", plural(table.left_out, "row"));
+    return;
+  }
   if (o.svg) return print_or_write(o, picture_svg(document, o.name, options));
   if (o.model.json) return print_or_write(o, document.dump(-1, ' ', false, PictureJson::error_handler_t::replace) + "\n");
   print("{}\n\n", bold(picture.at("title").get<std::string>()));
@@ -255,7 +258,9 @@ Action define_picture(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture");
   app.add_flag("--svg", o->svg, "Draw it: an SVG file, on standard output or to --out");
-  app.add_option("--out,-o", o->out, "The file to write (replaced if it exists); the ending .svg or .json chooses the kind")
+  app.add_option(
+         "--out,-o", o->out,
+         "The file to write (replaced if it exists); the ending chooses the kind: .svg, .json, or .csv, a table with all digits")
       ->type_name("FILE")
       ->check(not_empty());
   add_count(app, "--layer", o->layer, 0, 1 << 20,

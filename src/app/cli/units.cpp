@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 
 namespace vitrine::cli {
 namespace {
@@ -33,10 +34,14 @@ void print_units(const Engine& engine, const Prompt& prompt, const UnitWrites& f
         bold(fmt::format("the {} most active of the {} units of layer {}, after token {}, {}", found.units.size(), found.d_ff,
                          found.layer, found.position, shown_piece(engine, prompt.ids[static_cast<size_t>(found.position)]))));
   print("{}\n", dim("what each adds to the logits by itself, past the later layers: the most, and the least"));
+  TextTable table{{{"unit"}, {"value"}, {"", true}}, {}};
   for (const UnitWrites::Unit& unit : found.units) {
-    print("\n{:>6}  {:+.3f}  {}\n", unit.unit, unit.value, written_text(engine, unit.promoted));
-    print("                {}\n", written_text(engine, unit.suppressed));
+    table.rows.push_back({fmt::format("{}", unit.unit), fmt::format("{:+.3f}", unit.value), written_text(engine, unit.promoted)});
+    table.rows.push_back({"", "", written_text(engine, unit.suppressed)});
+    if (&unit != &found.units.back()) table.rows.emplace_back();
   }
+  print("\n");
+  write_out(text_table(table, terminal().columns));
 }
 
 void run_units(const UnitsArguments& o) {

@@ -67,10 +67,10 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   const auto list = [&](const char* side, const std::vector<int32_t>& ids) {
     if (ids.empty()) return fmt::format("nothing {}", side);
     std::string out;
-    for (const int32_t id : ids) out += fmt::format("{}{} \"{}\"", out.empty() ? "" : " ", id, piece(id));
+    for (const int32_t id : ids) out += fmt::format("{}token {}, \"{}\",", out.empty() ? "" : " ", id, piece(id));
     return out + " " + side;
   };
-  description_ = fmt::format("{} {}, {} pieces ({} of them added tokens), from {}; adds {}, {} ({})", parts_.kind,
+  description_ = fmt::format("{} {}, {} pieces ({} of them added tokens), from {}; puts {}, {} ({})", parts_.kind,
                              parts_.model->name(), vocab_size_, parts_.added.size(), parts_.path, list("in front", before),
                              list("at the end", after), parts_.rule_source);
 }

@@ -165,12 +165,13 @@ void SentencePieceTokenizer::choose_special_ids() {
 }
 
 void SentencePieceTokenizer::describe() {
-  const auto rule = [&](const char* name, bool adds, std::optional<int32_t> id) {
-    return adds ? fmt::format("adds {} {} \"{}\"", name, *id, piece(*id)) : fmt::format("adds no {}", name);
+  const auto rule = [&](const char* name, bool adds, std::optional<int32_t> id, const char* side) {
+    return adds ? fmt::format("puts token {}, \"{}\", {} ({})", *id, piece(*id), side, name) : fmt::format("adds no {}", name);
   };
-  description_ = fmt::format("{} {}{}, {} pieces, from {}; {}, {} ({})", spec_.origin, spec_.unigram ? "unigram" : "BPE",
-                             spec_.byte_fallback ? " with byte fallback" : "", vocab_size(), spec_.source,
-                             rule("BOS", adds_bos_, bos_), rule("EOS", adds_eos_, eos_), spec_.rule_source);
+  description_ =
+      fmt::format("{} {}{}, {} pieces, from {}; {}, {} ({})", spec_.origin, spec_.unigram ? "unigram" : "BPE",
+                  spec_.byte_fallback ? " with byte fallback" : "", vocab_size(), spec_.source,
+                  rule("BOS", adds_bos_, bos_, "in front"), rule("EOS", adds_eos_, eos_, "at the end"), spec_.rule_source);
 }
 
 std::string SentencePieceTokenizer::piece(int32_t id) const {

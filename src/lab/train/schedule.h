@@ -11,7 +11,7 @@ struct Schedule {
   Decay decay = Decay::cosine;
   double peak = 1e-3, minimum = 0;
   int64_t warmup = 0;    // steps that rise to the peak
-  int64_t length = 1;    // the step at which the minimum is reached
+  int64_t length = 1;    // steps until the minimum: the first at this rate is the one after them
   int64_t cooldown = 0;  // wsd: the last steps before `length`, during which the rate falls
 
   /// The rate of the step after `done` steps: peak (done + 1) / (warmup + 1) while it rises; then from peak to minimum along

@@ -82,6 +82,10 @@ TEST(PictureCommand, GivesDataAndDrawings) {
   ASSERT_EQ(vitrine(with({"--out", scratch / "heads.json"})).code, 0);
   EXPECT_EQ(read_file(scratch / "heads.svg"), drawing.out);
   EXPECT_EQ(read_file(scratch / "heads.json"), data.out);
+  const Outcome csv = vitrine(with({"--out", scratch / "heads.csv"}));
+  ASSERT_EQ(csv.code, 0) << csv.err;
+  EXPECT_EQ(csv.out, "");
+  EXPECT_TRUE(read_file(scratch / "heads.csv").starts_with("head \\ layer,0,1,2,3,4,5,6,7\r\n0,0."));
   // One head in full.
   const Outcome one = vitrine(with({"--layer", "7", "--head", "3", "--svg"}));
   ASSERT_EQ(one.code, 0) << one.err;
@@ -97,6 +101,8 @@ TEST(PictureCommand, RefusesWhatItWouldIgnore) {
   expect_refused({"picture", "embedding-neighbors", "--sum", ""}, {"--sum is empty"});
   expect_refused({"picture", "embedding-cosine", "--words", "king,queen,xyzzy"}, {"\"xyzzy\""});
   expect_refused({"picture", "attention", "--json", "--out", "heads.svg"}, {"--json", "heads.svg"});
+  expect_refused({"picture", "attention", "--svg", "--out", "heads.csv"}, {"--svg", "heads.csv"});
+  expect_refused({"picture", "experts", "--out", "experts.csv"}, {"This model has no experts"});
 }
 
 TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
@@ -233,7 +239,6 @@ TEST(PictureCommand, RefusesWrongInput) {
   expect_refused({"picture"}, {"which picture?", "--list"});
   expect_refused({"picture", "atention"}, {"atention", "Did you mean \"attention\"?"});
   expect_refused({"picture", "attention", "--svg", "--json"}, {"exclude each other"});
-  expect_refused({"picture", "attention", "--out", scratch / "heads.png"}, {"heads.png", ".svg or .json"});
   expect_refused({"picture", "tokens", "a \xFF b"}, {"UTF-8"});
   expect_refused({"picture", "tokens", "--tokens", "2,9999"}, {"9999"});
   expect_refused({"picture", "tokens", "--tokens", "2;3"}, {"several sequences"});

@@ -2,7 +2,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "base/thread_pool.h"
@@ -265,6 +267,46 @@ TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
   const Outcome failed = vitrine({"train", scratch.write("c.yaml", text)});
   EXPECT_EQ(failed.code, 1) << failed.err;
   EXPECT_CONTAINS(failed.err, "NaN or infinity appeared first in ");
+}
+
+// The table of docs/trainability.md: each row's recipe gives its number.
+TEST(TrainabilityDocument, NumbersAreThoseOfTheRecipes) {
+  const Scratch scratch;
+  const std::string source = VITRINE_SOURCE, data = scratch / "fables-characters";
+  ASSERT_EQ(
+      vitrine({"data", source + "/examples/fables.txt", "--document", "\\n\\n\\n", "--tokenizer", "characters", "--out", data})
+          .code,
+      0);
+  std::map<std::string, double> written;
+  std::istringstream document(read_file(source + "/docs/trainability.md"));
+  for (std::string line; std::getline(document, line);)
+    for (const char* row : {"| `examples/healthy.yaml` |", "| `examples/vanishing.yaml` |", "| `examples/exploding.yaml` |",
+                            "| exploding, with norms |", "| vanishing, with norms |"})
+      if (line.starts_with(row)) written[row] = std::stod(line.substr(line.find_last_of('|', line.size() - 2) + 1));
+  ASSERT_EQ(written.size(), 5u);
+  for (const auto& [row, number] : written) {
+    const std::string name = row.find("exploding") != std::string::npos   ? "exploding"
+                             : row.find("vanishing") != std::string::npos ? "vanishing"
+                                                                          : "healthy";
+    std::string recipe = read_file(source + "/examples/" + name + ".yaml");
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      const size_t at = recipe.find(from);
+      ASSERT_NE(at, std::string::npos) << from;
+      recipe.replace(at, from.size(), to);
+    };
+    replace("steps: 60", "steps: 1");
+    replace("out: " + name + "-run", "out: " + scratch / "run");
+    replace("tokenizer: fables-characters", "tokenizer: " + data);
+    replace("train: fables-characters/train", "train: " + data + "/train");
+    if (row.find("with norms") != std::string::npos) replace("norms: off", "norms: pre");
+    std::filesystem::remove_all(scratch / "run");
+    const Outcome outcome = vitrine({"train", scratch.write("recipe.yaml", recipe)});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const std::string metrics = read_file(scratch / "run/metrics.jsonl");
+    const Json gradients = Json::parse(metrics.substr(0, metrics.find('\n'))).at("layer_stream_grad_norm");
+    const double ratio = gradients.at("blocks.0").get<double>() / gradients.at("blocks.11").get<double>();
+    EXPECT_NEAR(ratio / number, 1, 0.05) << row << " has " << number << ", the run " << ratio;
+  }
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 // What a run shows on a terminal, through a pseudo-terminal; and the curves by themselves.
 #include <gtest/gtest.h>
-#include <pty.h>
-#include <sys/ioctl.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "cli/braille_chart.h"
+#include "cli/on_terminal.h"
 #include "cli/output.h"
-#include "cli/program.h"
 #include "train/run_support.h"
 
 namespace vitrine {
@@ -43,46 +41,6 @@ TEST(BrailleChart, LeavesOutWhatIsNotFiniteAndAveragesWhatIsDense) {
   EXPECT_EQ(braille_chart({}, 0, 1, 3, 2).lines, (std::vector<std::string>{"   ", "   "}));
 }
 
-// Runs `vitrine train FILE` with all its outputs on a terminal of that size; returns what was written there.
-std::string on_terminal(const std::string& config, unsigned short columns, unsigned short rows, const std::string& environment) {
-  winsize size{};
-  size.ws_col = columns;
-  size.ws_row = rows;
-  int terminal = -1;
-  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
-  if (child == 0) {
-    ::setenv("TERM", "xterm", 1);
-    ::unsetenv("NO_COLOR");
-    if (const size_t equals = environment.find('='); equals != std::string::npos)
-      ::setenv(environment.substr(0, equals).c_str(), environment.substr(equals + 1).c_str(), 1);
-    ::execl(VITRINE_PROGRAM, VITRINE_PROGRAM, "train", config.c_str(), static_cast<char*>(nullptr));
-    ::_exit(127);
-  }
-  std::string written;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof(buffer))) > 0;) written.append(buffer, static_cast<size_t>(n));
-  ::close(terminal);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0) << written;
-  return written;
-}
-
-// Without escape sequences; lines as a terminal would show them one below the other.
-std::vector<std::string> shown_lines(const std::string& written) {
-  std::vector<std::string> lines(1);
-  for (size_t i = 0; i < written.size(); ++i) {
-    if (written[i] == '\x1b' && i + 1 < written.size() && written[i + 1] == '[') {
-      for (i += 2; i < written.size() && (written[i] < '@' || written[i] > '~');) ++i;
-    } else if (written[i] == '\n' || written[i] == '\r') {
-      lines.emplace_back();
-    } else {
-      lines.back() += written[i];
-    }
-  }
-  return lines;
-}
-
 class TrainView : public testing::Test {
  protected:
   void SetUp() override {
@@ -98,7 +56,7 @@ class TrainView : public testing::Test {
 };
 
 TEST_F(TrainView, DrawsCurvesInPlaceWithinTheWindow) {
-  const std::string written = on_terminal(config("wide"), 70, 30, "");
+  const std::string written = on_terminal({"train", config("wide")}, 70, 30, "");
   EXPECT_CONTAINS(written, "\x1b[J");  // redrawn, not scrolled
   EXPECT_CONTAINS(written, "\x1b[36m");
   EXPECT_CONTAINS(written, "step 40/40");
@@ -118,7 +76,7 @@ TEST_F(TrainView, DrawsCurvesInPlaceWithinTheWindow) {
 }
 
 TEST_F(TrainView, ANarrowWindowGetsOneLine) {
-  const std::string written = on_terminal(config("narrow"), 30, 30, "");
+  const std::string written = on_terminal({"train", config("narrow")}, 30, 30, "");
   EXPECT_CONTAINS(written, "step 40/40");
   for (const std::string& line : shown_lines(written)) {
     EXPECT_FALSE(line.starts_with("norm "));
@@ -130,7 +88,7 @@ TEST_F(TrainView, PlainLinesWhereAsked) {
   int run = 0;
   for (const char* environment : {"NO_COLOR=1", "TERM=dumb"}) {
     SCOPED_TRACE(environment);
-    const std::string written = on_terminal(config("plain" + std::to_string(run++)), 70, 30, environment);
+    const std::string written = on_terminal({"train", config("plain" + std::to_string(run++))}, 70, 30, environment);
     EXPECT_EQ(written.find('\x1b'), std::string::npos);
     EXPECT_CONTAINS(written, "step 40/40  loss ");
     EXPECT_CONTAINS(written, "of peak");

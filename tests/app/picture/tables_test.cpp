@@ -120,8 +120,61 @@ TEST_F(Tables, OfOneTokenHaveNoFlatness) {
   ASSERT_EQ(tables.size(), 2u);
   ASSERT_TRUE(tables[0].grid);
   for (const std::optional<double>& value : tables[0].grid->values) EXPECT_TRUE(value && std::isnan(*value));
-  for (const auto& row : tables[1].rows) EXPECT_EQ(row, (std::vector<std::string>{row[0], "-", "-", "-", "-", "-", "-"}));
+  for (const auto& row : tables[1].rows) EXPECT_EQ(row, (std::vector<PictureCell>{row[0], "-", "-", "-", "-", "-", "-"}));
   EXPECT_NE(picture_svg(one, "attention").find("heads of a layer by number"), std::string::npos);
+}
+
+// Comma-separated values (RFC 4180) read back: tables, rows, cells.
+std::vector<std::vector<std::vector<std::string>>> read_csv(const std::string& text) {
+  std::vector<std::vector<std::vector<std::string>>> tables(1);
+  std::vector<std::string> row(1);
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quoted && text[i] == '"' && text.substr(i + 1, 1) == "\"") {
+      row.back() += text[++i];
+    } else if (text[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted && text[i] == ',') {
+      row.emplace_back();
+    } else if (!quoted && text.substr(i, 2) == "\r\n") {
+      if (row == std::vector<std::string>{""}) {
+        tables.emplace_back();
+      } else {
+        tables.back().push_back(row);
+      }
+      row = {""};
+      ++i;
+    } else {
+      row.back() += text[i];
+    }
+  }
+  EXPECT_EQ(row, std::vector<std::string>{""}) << "the last line has no end";
+  return tables;
+}
+
+TEST_F(Tables, AsCommaSeparatedValues) {
+  for (const PictureInfo& info : pictures()) {
+    if (!picture(info.name).at("available").get<bool>()) continue;
+    const std::vector<PictureTable> tables = picture_tables(document, info.name);
+    const auto read = read_csv(csv_text(tables));
+    ASSERT_EQ(read.size(), tables.size()) << info.name;
+    for (const auto& table : read) {
+      EXPECT_GE(table.size(), 2u) << info.name;
+      for (const auto& row : table) EXPECT_EQ(row.size(), table.front().size()) << info.name;
+    }
+  }
+  const auto scales = read_csv(csv_text({only("update-scale")})).front();
+  ASSERT_EQ(scales.size(), 9u);
+  for (size_t l = 0; l < 8; ++l) {
+    const PictureJson& attention = picture("update-scale").at("sublayers")[2 * l];
+    EXPECT_EQ(std::stod(scales[l + 1][1]), attention.at("scale").get<double>());  // all digits
+    EXPECT_EQ(std::stod(scales[l + 1][2]), attention.at("sigmaUpdate").get<double>());
+  }
+  const auto next = read_csv(csv_text({only("next-tokens")})).front();
+  EXPECT_EQ(next[1][4], "\"");  // after <bos> a quotation mark is the second most likely
+  EXPECT_EQ(std::stod(next[1][3]), std::stod(picture("next-tokens").at("probs")[0][0].dump()));
+  EXPECT_EQ(csv_text({{"", {{"a,b"}, {"c", true}}, {{"-", "x\ny"}, {"1", "\"q\""}}, {}, 0}}),
+            "\"a,b\",c\r\n,\"x\ny\"\r\n1,\"\"\"q\"\"\"\r\n");
 }
 
 TEST(LongTables, SayWhatTheyLeaveOut) {
@@ -157,6 +210,9 @@ TEST(LongTables, SayWhatTheyLeaveOut) {
   EXPECT_EQ(first("update-scale").rows.back()[0], "29");  // from the first to the last
   EXPECT_EQ(first("next-tokens").left_out, 300 - kTableRows);
   EXPECT_EQ(first("next-tokens").rows.back()[0], "299");  // the last ones
+  const auto every = read_csv(csv_text({first("next-tokens")})).front();
+  EXPECT_EQ(every.size(), 301u);  // with the names of the columns
+  EXPECT_EQ(every[1][0], "0");
   EXPECT_EQ(first("rope-wavelengths").left_out, 32 - kTableRows);
   EXPECT_EQ(first("attention").left_out, 30 - first("attention").grid->rows.size());
   EXPECT_EQ(first("soft-cap").left_out, 30 - first("soft-cap").grid->rows.size());

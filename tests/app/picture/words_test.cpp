@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/mapped_file.h"
 #include "base/plural.h"
 #include "support.h"
 #include "support/random_model.h"
@@ -83,6 +84,20 @@ TEST(Words, SpeakOfWhatTheReaderSees) {
   }
 }
 
+// The program cannot know whether weights were trained, and what that did; those of the golden models were not.
+TEST(Words, ClaimNothingThatOnlyTrainingCouldHaveDone) {
+  for (const char* model : {"gpt2_a", "gemma2", "classic_post"}) {
+    Engine engine(open_model(resolve_model(Golden::open(model).model())), kF32);
+    std::vector<std::string> texts;
+    every_text(explain_document(engine, ids_prompt({3, 5, 7, 9})), texts);
+    texts.push_back(read_file(std::string(VITRINE_SOURCE) + "/web/src/article.tsx"));
+    for (const std::string& text : texts)
+      for (const char* words : {"that training has", "during training", "been trained", "This model has learned", "that it did",
+                                "trained so", "neighbors are alike", "above all to the first"})
+        EXPECT_EQ(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+}
+
 // The walk-through of a golden model with some keys changed, none of which a tensor depends on.
 PictureJson steps_of(const std::string& model, const Json& keys = Json::object()) {
   ModelFiles files = resolve_model(Golden::open(model).model());
@@ -99,6 +114,26 @@ std::string words_of(const PictureJson& steps, const char* id) {
       for (const char* key : {"formula", "text"})
         for (const PictureJson& line : step.at(key)) words += line.get<std::string>() + "\n";
   return words;
+}
+
+// gpt2_a has random positions; here neighbors are alike, and there they are not.
+TEST(Words, PositionsAreAlikeIfTheirCosinesAre) {
+  Engine random(open_model(resolve_model(Golden::open("gpt2_a").model())), kF32),
+      waves(open_model(resolve_model(Golden::open("classic_pre").model())), kF32);
+  for (Engine* engine : {&random, &waves}) {
+    const PictureJson document = explain_document(*engine, ids_prompt({3, 5, 7, 9}));
+    const PictureJson& p = document.at("pictures").at("position-vectors");
+    double near = 0, far = 0;
+    for (const auto& [i, j] : {std::pair{0, 1}, {1, 2}, {2, 3}}) near += p.at("cosine")[i][j].get<double>() / 3;
+    for (const auto& [i, j] : {std::pair{0, 2}, {1, 3}, {0, 3}}) far += p.at("cosine")[i][j].get<double>() / 3;
+    const std::string sentence =
+        fmt::format("The mean cosine of neighbors is {:.3f}, that of all other pairs {:.3f}: neighbors are ", near, far);
+    EXPECT_CONTAINS(p.at("caption").get<std::string>(),
+                    sentence + (engine == &random ? "about as alike as" : "more alike than") + " distant positions.");
+    if (engine == &random) {
+      EXPECT_CONTAINS(words_of(document.at("steps"), "positions"), sentence);
+    }
+  }
 }
 
 // A step's sentences about sizes are this run's numbers.

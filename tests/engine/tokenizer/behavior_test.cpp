@@ -442,11 +442,12 @@ TEST(Bos, IsAddedOnceAndVisible) {
   EXPECT_FALSE(gemma->adds_eos());
   EXPECT_EQ(gemma->encode(""), Ids{2});
   EXPECT_TRUE(gemma->encode("", false).empty());
-  EXPECT_NE(gemma->description().find("adds BOS 2 \"<bos>\", adds no EOS"), std::string::npos) << gemma->description();
+  EXPECT_NE(gemma->description().find("puts token 2, \"<bos>\", in front (BOS), adds no EOS"), std::string::npos)
+      << gemma->description();
   const auto gpt2 = load_tokenizer(kGolden + "gpt2");
   EXPECT_FALSE(gpt2->adds_bos());
   EXPECT_TRUE(gpt2->encode("").empty());
-  EXPECT_NE(gpt2->description().find("adds nothing in front"), std::string::npos) << gpt2->description();
+  EXPECT_NE(gpt2->description().find("puts nothing in front"), std::string::npos) << gpt2->description();
 }
 
 // P08: an emoji that is four byte tokens comes out whole, with the last of them.

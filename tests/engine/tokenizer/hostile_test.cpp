@@ -165,7 +165,8 @@ TEST(LoadTokenizer, TheFileSaysWhatIsAddedAndTheConfigurationWhatItIsCalled) {
     EXPECT_EQ(load_tokenizer(folder.path())->encode("a"), (Ids{5, 1})) << flags;
     EXPECT_EQ(load_tokenizer(folder.path())->encode("a", false), Ids{1});
   }
-  EXPECT_NE(load_tokenizer(folder.path())->description().find("adds 5 \"<s>\" in front, nothing at the end"), std::string::npos);
+  EXPECT_NE(load_tokenizer(folder.path())->description().find("puts token 5, \"<s>\", in front, nothing at the end"),
+            std::string::npos);
 }
 
 TEST(TokenizerIds, OutsideTheVocabularyAreNamed) {

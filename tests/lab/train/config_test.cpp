@@ -49,6 +49,15 @@ TEST(TrainConfig, TheLeastHasDefaults) {
   EXPECT_FALSE(c.dropout_attention.has_value());
 }
 
+// docs/training.md: the last step is one part of the decay above the minimum, and the step after it has it exactly.
+TEST(Schedule, TheStepAfterTheLastHasTheMinimum) {
+  for (const Schedule::Decay decay : {Schedule::Decay::cosine, Schedule::Decay::linear, Schedule::Decay::wsd}) {
+    const Schedule s{.decay = decay, .peak = 1e-3, .minimum = 1e-5, .warmup = 2, .length = 60, .cooldown = 10};
+    EXPECT_GT(s.at(59), 1e-5);
+    EXPECT_EQ(s.at(60), 1e-5);
+  }
+}
+
 TEST(TrainConfig, ReadsEveryKey) {
   const TrainConfig c = parse_train_config(R"(
 model:

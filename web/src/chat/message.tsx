@@ -121,8 +121,8 @@ function Text({ message, looked }: { message: Message; looked: number | null }) 
   const shaded = looked !== null;
   const body = useMemo(() => {
     const styles = tokens.map((token, i) => {
-      // The less likely, the darker; half of the scale keeps the text quiet.
-      const shade = 0.5 * (1 - probability(token.logprob));
+      // The more likely, the stronger, as in the logit lens; half of the scale keeps the text quiet.
+      const shade = 0.5 * probability(token.logprob);
       return shaded && i >= message.given ? { background: css("sequential", shade, 1), color: inkOn("sequential", shade, 1) } : {};
     });
     return blocks(text, parts(text, tokens)).map(({ code, pieces }, block) => {

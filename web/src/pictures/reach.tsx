@@ -80,7 +80,7 @@ function Reaches({ picture: p }: { picture: Reach }) {
         label="Bytes of the cache."
         most={p.bytesAtContextGlobal}
         bars={[
-          { name: "as kept", value: p.bytesAtContext, tone: "attention", note: bytes(p.bytesAtContext), text: `as kept\n${count(p.bytesAtContext)} bytes` },
+          { name: "allocated", value: p.bytesAtContext, tone: "attention", note: bytes(p.bytesAtContext), text: `allocated\n${count(p.bytesAtContext)} bytes` },
           { name: "all global", value: p.bytesAtContextGlobal, tone: "faint", note: bytes(p.bytesAtContextGlobal), text: `if every layer were global\n${count(p.bytesAtContextGlobal)} bytes` },
         ]}
       />

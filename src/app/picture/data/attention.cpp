@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "ops/kv_cache.h"
 #include "picture/data/soft_cap.h"
 #include "picture/data/studio.h"
 
@@ -241,8 +242,8 @@ PictureJson data_of_reach(Studio& studio) {
   PictureJson p = present(
       windows
           ? std::string("What the last token can see in each layer. A window layer sees the nearest "
-                        "tokens only, and its cache keeps no more "
-                        "(a ring); through the layers before, content from further back still arrives.") +
+                        "tokens only, and its cache is a ring of whole pages that holds them and the tokens of one step; "
+                        "through the layers before, content from further back still arrives.") +
                 (facts.conv_layers.empty() ? std::string()
                                            : " The convolution of " + facts.conv_layers_text() + " sees its taps in this way.")
       : facts.recurrent
@@ -253,7 +254,13 @@ PictureJson data_of_reach(Studio& studio) {
   p["nTokens"] = n;
   p["contextLength"] = s.context_length;
   p["layers"] = PictureJson::array();
-  int64_t receives = last, at_context = 0, global = 0, global_layers = 0;
+  // What the cache allocates: a ring of whole pages holds more than its window.
+  std::vector<CacheLayer> cache_layers = studio.engine.model().cache_layers(studio.engine.cache_types());
+  const auto cache_of = [&](std::vector<CacheLayer> layers) {
+    return KvCache(std::move(layers), span, std::min(span, kPrefillChunk), false);
+  };
+  const size_t at_context = cache_of(cache_layers).bytes_for(span);
+  int64_t receives = last, global_layers = 0;
   for (size_t l = 0; l < facts.windows.size(); ++l) {
     const int64_t window = facts.windows[l], position_bytes = facts.position_bytes[l];
     const bool is_global = window == kNoWindow;
@@ -261,7 +268,12 @@ PictureJson data_of_reach(Studio& studio) {
     // What a token of the layer before has received, the last one receives through the first token it sees here.
     receives = reach_back(receives);
     // The next token, at position n, sees window - 1 earlier ones.
-    const int64_t cached = is_global ? n : std::min(n, window - 1), room = is_global ? s.context_length : std::min(window, span);
+    const int64_t cached = is_global ? n : std::min(n, window - 1);
+    const KvCache own = cache_of({cache_layers[l]});
+    const size_t each = own.bytes_per_position();  // 0: the layer reads the keys and values of another
+    const int64_t room = is_global   ? s.context_length
+                         : each == 0 ? std::min(window, span)
+                                     : static_cast<int64_t>(own.bytes_for(span) / each);
     p["layers"].push_back({{"layer", l},
                            {"window", window},
                            {"sees", reach_back(last)},
@@ -269,10 +281,11 @@ PictureJson data_of_reach(Studio& studio) {
                            {"cached", cached},
                            {"room", room},
                            {"bytes", cached * position_bytes}});
-    at_context += position_bytes * (is_global ? span : std::min(window, span));
-    global += position_bytes * (facts.attends(static_cast<int64_t>(l)) ? span : std::min(window, span));
     global_layers += is_global ? 1 : 0;
   }
+  for (size_t l = 0; l < cache_layers.size(); ++l)
+    if (facts.attends(static_cast<int64_t>(l))) cache_layers[l].window = kNoWindow;
+  const size_t global = cache_of(cache_layers).bytes_for(span);
   p["bytesAtContext"] = at_context;
   p["bytesAtContextGlobal"] = global;
   p["alt"] = fmt::format(

@@ -145,8 +145,8 @@ PictureJson data_of_embedding_cosine(Studio& studio) {
     for (size_t j = 0; j < i; ++j)
       if (grid[i][j] > grid[nearest.first][nearest.second]) nearest = {i, j};
   PictureJson p = present(
-      "Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no likeness. Words "
-      "that are used alike tend to lie in like directions.",
+      "Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no likeness. In "
+      "a trained model, words that are used alike tend to lie in like directions.",
       fmt::format("{} by {} grid. The nearest pair is \"{}\" and \"{}\" with {:.3f}.", n, n,
                   studio.piece(chosen.ids[nearest.first]), studio.piece(chosen.ids[nearest.second]),
                   grid[nearest.first][nearest.second]));
@@ -222,6 +222,25 @@ PictureJson data_of_embedding_neighbors(Studio& studio) {
   return p;
 }
 
+std::string likeness_of_positions(const Studio& studio) {
+  constexpr double kClearly = 0.1;
+  const Observation& seen = studio.seen;
+  const size_t n = seen.positions.size();
+  if (n < 3 || seen.position_rows.empty()) return "";
+  const auto grid = cosines(seen.position_rows, n);
+  double near = 0, far = 0;
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < i; ++j) (i == j + 1 ? near : far) += grid[i][j];
+  near /= static_cast<double>(n - 1);
+  far /= static_cast<double>((n - 1) * (n - 2) / 2);
+  const int64_t apart = seen.positions[1] - seen.positions[0];
+  return fmt::format("The mean cosine of {} is {:.3f}, that of all other pairs {:.3f}: neighbors are {}.",
+                     apart == 1 ? "neighbors" : fmt::format("positions {} apart", apart), near, far,
+                     near > far + kClearly   ? "more alike than distant positions"
+                     : near < far - kClearly ? "less alike than distant positions"
+                                             : "about as alike as distant positions");
+}
+
 PictureJson data_of_position_vectors(Studio& studio) {
   const ModelFacts& facts = studio.facts;
   if (facts.positions == Positions::rotary)
@@ -230,13 +249,11 @@ PictureJson data_of_position_vectors(Studio& studio) {
   const size_t n = seen.positions.size();
   const bool learned = facts.positions == Positions::learned;
   const auto grid = cosines(seen.position_rows, n);
-  PictureJson p = present(
-      fmt::format(
-          "Cosines between the {} position vectors that are added to the embeddings: neighbors are alike, distant ones less.",
-          learned ? "learned" : "sinusoidal"),
-      n > 1 ? fmt::format("{} positions. The first two have cosine {:.3f}, the first and the last {:.3f}.", n, grid[0][1],
-                          grid[0][n - 1])
-            : std::string("One position."));
+  PictureJson p = present(fmt::format("Cosines between the {} position vectors that are added to the embeddings.{}",
+                                      learned ? "learned" : "sinusoidal", n > 2 ? " " + likeness_of_positions(studio) : ""),
+                          n > 1 ? fmt::format("{} positions. The first two have cosine {:.3f}, the first and the last {:.3f}.", n,
+                                              grid[0][1], grid[0][n - 1])
+                                : std::string("One position."));
   p["kind"] = learned ? "learned" : "sinusoidal";
   p["positions"] = seen.positions;
   p["cosine"] = table(grid);

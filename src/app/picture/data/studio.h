@@ -73,6 +73,9 @@ PictureJson data_of_gradient_hooks(Studio&);
 PictureJson data_of_interpolation(Studio&);
 PictureJson data_of_task_vectors(Studio&);
 
+/// Whether neighboring position vectors of this run are more alike than distant ones, as a sentence; "" below three positions.
+std::string likeness_of_positions(const Studio& studio);
+
 /// At how many points the picture of the input takes integrated gradients, each a run forward and backward: as many as
 /// `attribute` takes, fewer where that would take long, 0 (none) where fewer would not do.
 int64_t integral_points(const ModelFacts& facts, int64_t tokens);

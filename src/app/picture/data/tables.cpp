@@ -8,6 +8,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/plural.h"
@@ -22,19 +23,25 @@ using Tables = std::vector<PictureTable>;
 constexpr bool kWords = true;
 constexpr size_t kWhole = std::string::npos;  // of a piece: all its characters
 
+const PictureCell kNone{"-", ""};
+
 std::string whole(const PictureJson& n) { return n.is_null() ? "-" : n.dump(); }
-std::string shortly(const PictureJson& n) { return n.is_null() ? "-" : short_number(n); }
-std::string fixed(const PictureJson& n, int decimals = 3) {
-  return n.is_null() ? "-" : fmt::format("{:.{}f}", n.get<double>(), decimals);
+PictureCell shortly(const PictureJson& n) { return n.is_null() ? kNone : PictureCell(short_number(n), n.dump()); }
+PictureCell shortly(double n) { return {short_number(n), fmt::format("{}", n)}; }
+PictureCell fixed(const PictureJson& n, int decimals = 3) {
+  return n.is_null() ? kNone : PictureCell(fmt::format("{:.{}f}", n.get<double>(), decimals), n.dump());
 }
-std::string share(const PictureJson& n) { return n.is_null() ? "-" : fmt::format("{:.2f} %", 100 * n.get<double>()); }
+PictureCell share(const PictureJson& n) {
+  return n.is_null() ? kNone : PictureCell(fmt::format("{:.2f} %", 100 * n.get<double>()), n.dump());
+}
 PictureJson in_degrees(const PictureJson& radians) { return radians.get<double>() * 180 / std::numbers::pi; }
-std::string share(double n) { return fmt::format("{:.2f} %", 100 * n); }
+PictureCell share(double n) { return {fmt::format("{:.2f} %", 100 * n), fmt::format("{}", n)}; }
 
 // Rows from `first` on, as many as there is room for; the rest counts as left out.
 PictureTable part(PictureTable table, size_t first, size_t most) {
   const size_t end = std::min(table.rows.size(), first + most);
   table.left_out += table.rows.size() - (end - first);
+  if (end - first < table.rows.size()) table.every = table.rows;
   table.rows = {table.rows.begin() + static_cast<std::ptrdiff_t>(first), table.rows.begin() + static_cast<std::ptrdiff_t>(end)};
   return table;
 }
@@ -47,10 +54,10 @@ PictureTable last_rows(PictureTable table, size_t most = kTableRows) {
 PictureTable spread_rows(PictureTable table, size_t most = kTableRows) {
   const size_t n = table.rows.size();
   if (n <= most) return table;
-  std::vector<std::vector<std::string>> kept;
+  std::vector<std::vector<PictureCell>> kept;
   for (size_t i = 0; i < most; ++i) kept.push_back(table.rows[i * (n - 1) / (most - 1)]);
   table.left_out += n - most;
-  table.rows = std::move(kept);
+  table.every = std::exchange(table.rows, std::move(kept));
   return table;
 }
 
@@ -146,9 +153,9 @@ Tables of_update_scale(const PictureView& c) {
   PictureTable t{"", {{"layer"}, {"attention"}, {"σ added"}, {"σ stream"}, {"MLP"}, {"σ added"}, {"σ stream"}}, {}, {}, 0};
   const PictureJson& sublayers = c.picture.at("sublayers");
   for (size_t i = 0; i + 1 < sublayers.size(); i += 2) {
-    std::vector<std::string>& row = t.rows.emplace_back(1, whole(sublayers[i].at("layer")));
+    std::vector<PictureCell>& row = t.rows.emplace_back(1, whole(sublayers[i].at("layer")));
     for (const PictureJson& s : {sublayers[i], sublayers[i + 1]})
-      for (const std::string& cell : {fixed(s.at("scale")), shortly(s.at("sigmaUpdate")), shortly(s.at("sigmaSkip"))})
+      for (const PictureCell& cell : {fixed(s.at("scale")), shortly(s.at("sigmaUpdate")), shortly(s.at("sigmaSkip"))})
         row.push_back(cell);
   }
   return {spread_rows(std::move(t))};
@@ -157,8 +164,8 @@ Tables of_update_scale(const PictureView& c) {
 Tables of_residual_scale(const PictureView& c) {
   PictureTable t{"σ of the stream that each sub-layer reads", {{"sub-layer", kWords}, {"with norms"}, {"without"}}, {}, {}, 0};
   for (size_t i = 0; i < c.picture.at("labels").size(); ++i)
-    t.rows.push_back(
-        {c.picture.at("labels")[i], shortly(c.picture.at("withNorms")[i]), shortly(c.picture.at("withoutNorms")[i])});
+    t.rows.push_back({c.picture.at("labels")[i].get<std::string>(), shortly(c.picture.at("withNorms")[i]),
+                      shortly(c.picture.at("withoutNorms")[i])});
   return {spread_rows(std::move(t))};
 }
 
@@ -176,7 +183,7 @@ Tables of_layer_norm(const PictureView& c) {
 Tables of_norm_statistics(const PictureView& c) {
   PictureTable t{"", {{"norm", kWords}, {"in: mean"}, {"σ"}, {"RMS"}, {"out: mean"}, {"σ"}, {"RMS"}}, {}, {}, 0};
   for (size_t i = 0; i < c.picture.at("norms").size(); ++i) {
-    std::vector<std::string>& row = t.rows.emplace_back(1, c.picture.at("norms")[i]);
+    std::vector<PictureCell>& row = t.rows.emplace_back(1, c.picture.at("norms")[i].get<std::string>());
     for (const char* key : {"inMean", "inSigma", "inRms", "outMean", "outSigma", "outRms"})
       row.push_back(shortly(c.picture.at(key)[i]));
   }
@@ -219,7 +226,7 @@ Tables of_gradient_hooks(const PictureView& c) {
     const auto shown = hook.at("norms").at("shape")[1].get<size_t>();
     const auto most = static_cast<size_t>(std::max_element(cells.begin(), cells.end()) - cells.begin());
     const size_t position = first + most % shown;
-    t.rows.push_back({name, short_number(cells[most]), name.find('*') == std::string::npos ? "" : std::to_string(most / shown),
+    t.rows.push_back({name, shortly(cells[most]), name.find('*') == std::string::npos ? "" : std::to_string(most / shown),
                       std::to_string(position), c.token_at(position)});
   }
   return {first_rows(std::move(t))};
@@ -330,7 +337,7 @@ Tables of_attention(const PictureView& c) {
     std::sort(heads.begin(), heads.end(), [&](std::pair<size_t, size_t> a, std::pair<size_t, size_t> b) {
       return weight(a) != weight(b) ? weight(a) > weight(b) : a < b;
     });
-    std::vector<std::string>& row = most.rows.emplace_back(1, name);
+    std::vector<PictureCell>& row = most.rows.emplace_back(1, name);
     for (size_t i = 0; i < 2; ++i) {
       const bool there = i < heads.size();
       row.push_back(there ? std::to_string(heads[i].first) : "-");
@@ -408,8 +415,8 @@ Tables of_query_length(const PictureView& c) {
       const auto head = values.begin() + static_cast<std::ptrdiff_t>(h * pairs);
       const auto longest = std::max_element(head, head + static_cast<std::ptrdiff_t>(pairs));
       const double all = std::inner_product(head, head + static_cast<std::ptrdiff_t>(pairs), head, 0.0);
-      t.rows.push_back({whole(layer), std::to_string(h), short_number(wavelengths[static_cast<size_t>(longest - head)]),
-                        short_number(*longest), short_number(std::sqrt(all))});
+      t.rows.push_back({whole(layer), std::to_string(h), shortly(wavelengths[static_cast<size_t>(longest - head)]),
+                        shortly(*longest), shortly(std::sqrt(all))});
     }
   }
   const size_t each = t.rows.size() / c.picture.at("shown").size();
@@ -420,7 +427,7 @@ Tables of_query_length(const PictureView& c) {
 Tables of_activation_curves(const PictureView& c) {
   PictureTable t{"", {{"x"}, {"ReLU"}, {"GELU"}, {"its tanh form"}, {"SiLU"}}, {}, {}, 0};
   for (size_t i = 0; i < c.picture.at("x").size(); ++i) {
-    std::vector<std::string>& row = t.rows.emplace_back(1, fixed(c.picture.at("x")[i], 1));
+    std::vector<PictureCell>& row = t.rows.emplace_back(1, fixed(c.picture.at("x")[i], 1));
     for (const char* key : {"relu", "geluExact", "geluTanh", "silu"}) row.push_back(fixed(c.picture.at(key)[i], 4));
   }
   PictureTable active{"share of the MLP's units that are above zero", {{"layer"}, {"active"}}, {}, {}, 0};
@@ -438,7 +445,7 @@ Tables of_mlp_surfaces(const PictureView& c) {
                  0};
   const PictureJson& x = c.picture.at("x");
   for (size_t i = 0; i < x.size(); i += kStep) {
-    std::vector<std::string>& row = t.rows.emplace_back(1, whole(x[i]));
+    std::vector<PictureCell>& row = t.rows.emplace_back(1, whole(x[i]));
     for (const PictureJson& kind : c.picture.at("slices")) row.push_back(fixed(kind[kSlice][i], 4));
   }
   t.left_out = x.size() * c.picture.at("sliceAt").size() - t.rows.size();
@@ -452,7 +459,7 @@ Tables of_next_tokens(const PictureView& c) {
   for (const char* rank : {"most likely", "second", "third"}) t.columns.insert(t.columns.end(), {{rank, kWords}, {""}});
   t.columns.insert(t.columns.end(), {{"came", kWords}, {""}, {"rank"}});
   for (size_t i = 0; i < ids.size(); ++i) {
-    std::vector<std::string>& row = t.rows.emplace_back();
+    std::vector<PictureCell>& row = t.rows.emplace_back();
     row = {std::to_string(i), c.token_at(i)};
     for (size_t k = 0; k < kTop; ++k) {
       row.push_back(k < ids[i].size() ? c.spelling(ids[i][k]) : "");
@@ -475,7 +482,7 @@ Tables of_logit_lens(const PictureView& c) {
   t.columns.insert(t.columns.end(), {{"the answer"}, {"rank"}, {"KL"}});
   const PictureJson& depths = c.picture.at("depths");
   for (size_t d = 0; d < depths.size(); ++d) {
-    std::vector<std::string>& row = t.rows.emplace_back(1, depths[d]);
+    std::vector<PictureCell>& row = t.rows.emplace_back(1, depths[d].get<std::string>());
     for (size_t k = 0; k < kTop; ++k) {
       row.push_back(k < ids[d].size() ? c.spelling(ids[d][k]) : "");
       row.push_back(k < ids[d].size() ? share(probs[d][k]) : "");
@@ -500,22 +507,26 @@ Tables of_logit_attribution(const PictureView& c) {
   const size_t shown = order.size() <= kParts + 1 ? order.size() : kParts;
   PictureTable t{"logits of the most likely tokens as sums; the strongest parts of the first", {{"part", kWords}}, {}, {}, 0};
   for (const PictureJson& target : targets) t.columns.push_back({c.spelling(target.at("id"))});
-  for (size_t i = 0; i < shown; ++i) {
-    std::vector<std::string>& row = t.rows.emplace_back(1, components[order[i]].at("label"));
-    for (const PictureJson& target : targets) row.push_back(fmt::format("{:+.4f}", target.at("parts")[order[i]].get<double>()));
+  for (const size_t part : order) {
+    std::vector<PictureCell>& row = t.every.emplace_back(1, components[part].at("label").get<std::string>());
+    for (const PictureJson& target : targets)
+      row.push_back({fmt::format("{:+.4f}", target.at("parts")[part].get<double>()), target.at("parts")[part].dump()});
   }
-  std::vector<std::string> others = {plural(order.size() - shown, "other") + " together"}, remainder = {"remainder"},
+  t.rows = {t.every.begin(), t.every.begin() + static_cast<std::ptrdiff_t>(shown)};
+  std::vector<PictureCell> others = {plural(order.size() - shown, "other") + " together"}, remainder = {"remainder"},
                            logit = {"logit"};
   for (const PictureJson& target : targets) {
     double rest = 0;
     for (size_t i = shown; i < order.size(); ++i) rest += target.at("parts")[order[i]].get<double>();
-    others.push_back(fmt::format("{:+.4f}", rest));
-    remainder.push_back(fmt::format("{:+.1e}", target.at("remainder").get<double>()));
+    others.push_back({fmt::format("{:+.4f}", rest), fmt::format("{}", rest)});
+    remainder.push_back({fmt::format("{:+.1e}", target.at("remainder").get<double>()), target.at("remainder").dump()});
     logit.push_back(fixed(target.at("uncapped"), 4));
   }
   if (shown < order.size()) t.rows.push_back(std::move(others));
-  t.rows.push_back(std::move(remainder));
-  t.rows.push_back(std::move(logit));
+  for (auto* rows : {&t.rows, &t.every}) {
+    rows->push_back(remainder);
+    rows->push_back(logit);
+  }
   t.left_out = order.size() - shown;
   return {t};
 }
@@ -698,6 +709,49 @@ constexpr std::array kMakers = {Maker{"dot-product", of_dot_product},
                                 Maker{"task-vectors", of_task_vectors}};
 
 }  // namespace
+
+std::string csv_text(const std::vector<PictureTable>& tables) {
+  std::string text;
+  const auto line = [&](const std::vector<std::string>& cells) {
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (i > 0) text += ',';
+      if (cells[i].find_first_of(",\"\r\n") == std::string::npos) {
+        text += cells[i];
+        continue;
+      }
+      text += '"';
+      for (const char c : cells[i]) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+      text += '"';
+    }
+    text += "\r\n";
+  };
+  for (const PictureTable& table : tables) {
+    if (!text.empty()) text += "\r\n";
+    std::vector<std::string> cells;
+    if (table.grid) {
+      const PictureGrid& grid = *table.grid;
+      cells = {grid.corner};
+      cells.insert(cells.end(), grid.columns.begin(), grid.columns.end());
+      line(cells);
+      for (size_t r = 0; r < grid.rows.size(); ++r) {
+        cells = {grid.rows[r]};
+        for (size_t i = r * grid.columns.size(); i < (r + 1) * grid.columns.size(); ++i)
+          cells.push_back(grid.values[i] && std::isfinite(*grid.values[i]) ? fmt::format("{}", *grid.values[i]) : "");
+        line(cells);
+      }
+    }
+    if (table.columns.empty()) continue;
+    cells.clear();
+    for (const PictureTable::Column& column : table.columns) cells.push_back(column.name);
+    line(cells);
+    for (const auto& row : table.every.empty() ? table.rows : table.every) {
+      cells.clear();
+      for (const PictureCell& cell : row) cells.push_back(cell == "-" ? "" : cell.full);
+      line(cells);
+    }
+  }
+  return text;
+}
 
 std::vector<PictureTable> picture_tables(const PictureJson& document, std::string_view name, const PictureOptions& options) {
   const PictureJson& picture = document.at("pictures").at(std::string(name));

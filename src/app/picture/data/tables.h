@@ -18,6 +18,14 @@ struct PictureGrid {
   double middle = 0, reach = 1;
 };
 
+/// What a cell shows, and its number with all digits of the data where it shows a rounded one.
+struct PictureCell : std::string {
+  PictureCell(std::string text) : std::string(std::move(text)), full(*this) {}
+  PictureCell(const char* text) : PictureCell(std::string(text)) {}
+  PictureCell(std::string text, std::string number) : std::string(std::move(text)), full(std::move(number)) {}
+  std::string full;
+};
+
 /// Either rows of cells under named columns, or a grid.
 struct PictureTable {
   struct Column {
@@ -26,13 +34,19 @@ struct PictureTable {
   };
   std::string note;  // what it tells, in a line; may be empty
   std::vector<Column> columns;
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<PictureCell>> rows;
   std::optional<PictureGrid> grid;
   size_t left_out = 0;  // rows that the data has beside these
+  std::vector<std::vector<PictureCell>> every =
+      {};  // with those that `rows` leaves out; empty: rows are all, or all that is made
 };
 
 /// Rows of all tables of a picture together, at most about so many.
 constexpr size_t kTableRows = 25;
+
+/// The tables as comma-separated values (RFC 4180): the names of the columns, then every row, numbers in full, cells without a
+/// number empty. An empty line stands between two tables.
+std::string csv_text(const std::vector<PictureTable>& tables);
 
 /// The main numbers of the picture `name` of a document. Errors: InputError with the picture's reason if it is absent.
 std::vector<PictureTable> picture_tables(const PictureJson& document, std::string_view name, const PictureOptions& options = {});

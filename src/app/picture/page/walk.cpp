@@ -130,8 +130,9 @@ class Walk {
              "Each token number picks one row of a table: a vector of {} numbers. The table has {} rows, {} numbers in all. "
              "From here on every token of the prompt is such a vector; together they are the residual stream.",
              with_thin_spaces(s().d_model), with_thin_spaces(s().vocab_size), with_thin_spaces(s().vocab_size * s().d_model)),
-         "The numbers of the tokens mean nothing in themselves; neighbors in the list are strangers. The vectors do mean "
-         "something: words that are used alike have been pushed in like directions during training, which the cosines show.",
+         "The numbers of the tokens mean nothing in themselves; neighbors in the list are strangers. The vectors can mean "
+         "something: training pushes words that are used alike in like directions." +
+             nearest_words(),
          s().tied ? "The same table is used once more at the very end, to score every possible next token."
                   : "This model has a second table of the same size, which scores the next tokens at the end."},
         {"x[t] = W_E[token[t]]"}, {"embed"},
@@ -140,19 +141,33 @@ class Walk {
         {"embedding-cosine", "embedding-neighbors"});
   }
 
+  // The nearest pair of the picture, in this model.
+  std::string nearest_words() const {
+    if (!is_available("embedding-cosine")) return "";
+    const PictureJson &ids = pictures_.at("embedding-cosine").at("ids"), &grid = pictures_.at("embedding-cosine").at("cosine");
+    size_t first = 0, second = 1;
+    for (size_t i = 0; i < ids.size(); ++i)
+      for (size_t j = i + 1; j < ids.size(); ++j)
+        if (grid[i][j].get<double>() > grid[first][second].get<double>()) first = i, second = j;
+    return fmt::format(" In this model the two nearest of the picture are \"{}\" and \"{}\", with a cosine of {:.3f}.",
+                       studio_.piece(ids[first]), studio_.piece(ids[second]), grid[first][second].get<double>());
+  }
+
   void added_positions() {
     const bool learned = facts_.positions == Positions::learned;
+    const std::string likeness = likeness_of_positions(studio_);
     add("positions", "Where a token stands", "How does a vector tell where it stands?",
-        {learned ? fmt::format(
-                       "Attention by itself does not know in which order the tokens came. This model has learned one vector for "
-                       "each of its {} positions and adds it to the embedding of whatever token stands there.",
-                       s().context_length)
+        {learned
+             ? fmt::format("Attention by itself does not know in which order the tokens came. This model has a table with one "
+                           "vector for each of its {} positions and adds it to the embedding of whatever token stands there.",
+                           s().context_length)
+             : std::string(
+                   "Attention by itself does not know in which order the tokens came. This model adds a vector of sines and "
+                   "cosines of the position to each embedding: slow and fast waves together make every position different."),
+         learned ? "Nothing but training can make neighbors alike." + (likeness.empty() ? "" : " " + likeness)
                  : std::string(
-                       "Attention by itself does not know in which order the tokens came. This model adds a vector of sines and "
-                       "cosines of the position to each embedding: slow and fast waves together make every position different."),
-         learned
-             ? "Nothing makes neighbors alike except training; the cosines show that it did."
-             : "One fixed linear map takes the vector of any position to that of the next, so distances are easy to read off."},
+                       "One fixed linear map takes the vector of any position to that of the next, so distances are easy to read "
+                       "off.")},
         {learned                    ? std::string("x[t] ← x[t] + W_pos[t]")
          : !facts_.halved_sinusoids ? std::string("p[t, 2i] = sin(t / 10000^(2i/d)), p[t, 2i+1] = cos(t / 10000^(2i/d))")
                                     : fmt::format("p[t, i] = sin(t / 10000^(2i/d)), p[t, i + {}] = cos(t / 10000^(2i/d))",
@@ -530,11 +545,20 @@ class Walk {
         {{"update", "blocks.*.ln1_post.hook_normalized", {n(), s().d_model}, {"token", "component"}}}, {});
   }
 
+  // How the lengths differ in this run, with a space at the end.
+  std::string final_lengths() const {
+    const std::vector<float>& before = studio_.seen.norms.back().in_rms;
+    if (before.size() < 2) return "";
+    const auto [low, high] = std::minmax_element(before.begin(), before.end());
+    return fmt::format("By now the lengths differ: the root mean square goes from {:.3g} to {:.3g}, the largest at position {}. ",
+                       *low, *high, high - before.begin());
+  }
+
   void final_norm() {
     add("final-norm", "The final norm", "Why one more norm before the scores?",
         {"Once more each token's vector is brought to one size, but for the norm's learned weights.",
-         "By now the lengths differ: much has been added to some tokens, above all to the first. The scores to come are dot "
-         "products, and longer vectors would make the model surer of itself for no good reason."},
+         final_lengths() +
+             "The scores to come are dot products, and longer vectors would make the model surer of itself for no good reason."},
         {"x ← " + normed()}, {"final-norm"}, {{"x", "ln_final.hook_normalized", {n(), s().d_model}, {"token", "component"}}},
         {"final-norm"});
   }
@@ -604,7 +628,7 @@ class Walk {
          std::string(
              "When a next token is appended, the keys and values of all earlier ones that it sees are needed again and have "
              "not changed: they are kept in a cache. Its size is what long texts cost.") +
-             (windows ? " A window layer keeps only its window." : "")},
+             (windows ? " A window layer needs only its window, and reuses the memory of what lies before it." : "")},
         std::move(formula), tags, {}, {"reach"});
   }
 
@@ -663,12 +687,12 @@ class Walk {
     const PictureJson& without = p.at("withoutNorms");
     if (std::any_of(without.begin(), without.end(), [](const PictureJson& norm) { return !norm.is_null(); }))
       text.emplace_back(
-          "The second curve is this very model with its norms switched off. It was not trained so, and its loss says as much; "
-          "but it shows what the norms hold back.");
+          "The second curve is this very model with its norms switched off. A model is not trained to run so; but the curve "
+          "shows what the norms hold back.");
     else if (!without.is_null())
       text.emplace_back(
-          "With its norms switched off, which it was not trained for, this model's numbers leave the range of 32-bit floats "
-          "before they reach the end; then there is no error to learn from, and no gradient at all.");
+          "With its norms switched off this model's numbers leave the range of 32-bit floats before they reach the end; then "
+          "there is no error to learn from, and no gradient at all.");
     if (!p.at("parameters").is_null())
       text.emplace_back(
           "The gradient of a matrix is the sum over the tokens of what came back to its output times what it had read. So a "
@@ -710,9 +734,9 @@ class Walk {
             : fmt::format("SLERP, spherical linear interpolation, goes along the arc instead of the straight line and keeps the "
                           "length: here the middle has length {:.3g}. Where the lengths differ it passes from one to the other.",
                           length("slerpLength")),
-        "Rows of one matrix have been trained to differ. The weights of two models that were fine-tuned from the same start have "
-        "not: they are nearly parallel, and averaging them costs next to no length. What the fine-tuning did is the small "
-        "difference, and of that an average does lose."};
+        "Nothing keeps the rows of one matrix near each other. The weights of two models that were fine-tuned from the same "
+        "start usually are near: they are almost parallel, and averaging them costs next to no length. What the fine-tuning did "
+        "is the small difference, and of that an average does lose."};
     std::vector<std::string> formula = {"cos Ω = a · b / (|a| |b|)",
                                         "average = (a + b) / 2,   of length cos(Ω/2) · |a|  where |a| = |b|",
                                         "slerp(a, b, t) = sin((1 − t)Ω) / sin Ω · a + sin(tΩ) / sin Ω · b"};

@@ -23,7 +23,7 @@ export function Lens({ step }: { step: Step }) {
   const rows = value.layers.map(({ name, positions }) => ({ name: layerName(name), top: positions[0]?.top ?? [] }));
   return (
     <>
-      <p class="remark">The most likely tokens after each layer, read through the final norm and the output matrix. The token that was chosen is framed.</p>
+      <p class="remark">The most likely tokens after each layer, read through the final norm and the output matrix. The stronger the color, the more likely. The token that was chosen is framed.</p>
       <Cells
         label="Predictions after each layer."
         rowNames={rows.map((row) => row.name)}
@@ -42,8 +42,9 @@ export function Lens({ step }: { step: Step }) {
   );
 }
 
+/** The stream before the first layer is the embedding. */
 function layerName(hook: string): string {
+  if (hook === "hook_embed" || hook === "blocks.0.hook_resid_pre") return "embedding";
   const layer = /^blocks\.(\d+)\./.exec(hook)?.[1];
-  if (layer !== undefined) return `layer ${layer}`;
-  return hook === "hook_embed" ? "embedding" : hook;
+  return layer === undefined ? hook : `layer ${layer}`;
 }
