@@ -1,5 +1,6 @@
 #pragma once
-// Parts of blocks of 256 as bytes in registers on Arm, for simd/dot_registers.h, which says what each routine gives.
+// Parts of blocks of 256 as bytes in registers on Arm, for simd/block_registers.h; avx512/registers.h says what each routine
+// gives.
 #include "kernels/neon/bytes.h"
 
 namespace vitrine {
