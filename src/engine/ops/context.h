@@ -60,6 +60,14 @@ struct RowAdapter {
   double scale = 1;
 };
 
+/// What decides a step of training besides the weights and the rows: dropout depends on the first three; the balance is what the
+/// load-balancing loss of experts is made of (ops/experts.h; null: there is none).
+struct TrainingStep {
+  uint64_t seed = 0, number = 0;
+  uint64_t first_row = 0;  // of this step's rows among those of all ranks
+  RouterBalance* balance = nullptr;
+};
+
 /// One per running step, never shared between threads, nothing global.
 class Context {
  public:
@@ -89,9 +97,7 @@ class Context {
   void run_on(ThreadPool& pool) { pool_ = &pool; }
   Numerics numerics;
   DType activations = DType::f32;  // f64: every op runs in double on the reference kernels (gradient checks)
-  uint64_t seed = 0;               // of dropout, with `step_number` and `first_row`
-  uint64_t step_number = 0;
-  uint64_t first_row = 0;  // of this step's rows among those of all ranks
+  TrainingStep step_of_training;   // unused outside of training
   /// Adapters of some rows or of all, added one after the other; not with a tape. Those that stand at the weights
   /// (Weight::adapter) act on every row besides.
   std::span<const RowAdapter> row_adapters;
@@ -212,8 +218,6 @@ class Context {
     tape_ = tape;
     training_ = tape != nullptr && training;
   }
-  /// Takes part in training with experts: what the load-balancing loss is made of (ops/experts.h); null: there is none.
-  RouterBalance* balance = nullptr;
   /// Whether dropout acts: while a tape records, also in the first pass of a block that is recomputed later.
   bool training() const { return training_; }
 

@@ -163,7 +163,7 @@ Tensor drop(Context& ctx, const Tensor& x, double p, uint64_t site, uint64_t fir
   if (p <= 0 || !ctx.training()) return x;
   if (p >= 1) throw UsageError("dropout: the probability is " + std::to_string(p) + "; expected 0 <= p < 1");
   const Tensor y = ctx.empty(x.shape());
-  const Mask mask{ctx.seed, ctx.step_number, site, first, static_cast<float>(p)};
+  const Mask mask{ctx.step_of_training.seed, ctx.step_of_training.number, site, first, static_cast<float>(p)};
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
     over(ctx, y, [&](int64_t begin, size_t n) {
@@ -251,14 +251,14 @@ Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f) {
 }
 
 Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site) {
-  const Tensor y = drop(ctx, x, p, site, ctx.first_row * static_cast<uint64_t>(x.row_size()));
+  const Tensor y = drop(ctx, x, p, site, ctx.step_of_training.first_row * static_cast<uint64_t>(x.row_size()));
   if (DryRun* dry = ctx.dry(); dry != nullptr && p > 0)  // outside of training, too: what the model is made of
     dry->add(ctx, {.op = "dropout", .inputs = {x}, .outputs = {y}, .spec = DropoutSpec{p, site}});
   return y;
 }
 
 Tensor dropout_of_sequence(Context& ctx, const Tensor& x, double p, uint64_t site, int64_t first_row) {
-  return drop(ctx, x, p, site + ((ctx.first_row + static_cast<uint64_t>(first_row)) << 32), 0);
+  return drop(ctx, x, p, site + ((ctx.step_of_training.first_row + static_cast<uint64_t>(first_row)) << 32), 0);
 }
 
 }  // namespace vitrine

@@ -22,8 +22,8 @@ Tensor activation(Context& ctx, const Tensor& x, Activation f);
 Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f);
 
 /// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself. x: the step's rows.
-/// The choice depends on (ctx.seed, ctx.step_number, site, ctx.first_row and the element) alone: the same on any number of
-/// threads and ranks, and again when a block is recomputed. arXiv:1207.0580. Backward: x.
+/// The choice depends on ctx.step_of_training, site and the element alone: the same on any number of threads and ranks, and again
+/// when a block is recomputed. arXiv:1207.0580. Backward: x.
 Tensor dropout(Context& ctx, const Tensor& x, double p, uint64_t site);
 
 /// The same of something that belongs to the sequence which begins at the step's row `first_row`, as a pattern does.

@@ -188,8 +188,10 @@ Tensor expert_weights(Context& ctx, const Tensor& logits, const int32_t* expert,
     ctx.run(logits.rows(), false,
             [&](int64_t r, int) { weights_of(logits.row<T>(r), expert + r * spec.per_row, spec, p, weights.row<T>(r)); });
   });
-  if (ctx.balance != nullptr && !ctx.balance->complete) count_choices(ctx, logits, expert, spec, *ctx.balance);
-  if (Tape* tape = ctx.tape()) tape->record(&routed_backward, Routed{logits, weights, expert, spec, ctx.balance});
+  if (ctx.step_of_training.balance != nullptr && !ctx.step_of_training.balance->complete)
+    count_choices(ctx, logits, expert, spec, *ctx.step_of_training.balance);
+  if (Tape* tape = ctx.tape())
+    tape->record(&routed_backward, Routed{logits, weights, expert, spec, ctx.step_of_training.balance});
   return spec.scales != nullptr ? scaled_weights(ctx, weights, expert, *spec.scales) : weights;
 }
 

@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -51,7 +53,7 @@ Arena::Arena(size_t reserve_bytes) {
 
 // On 64-bit systems no user memory lies at this address or beyond it.
 Arena::Arena(Nowhere)
-    : base_(reinterpret_cast<char*>(static_cast<uintptr_t>(uint64_t{1} << (sizeof(void*) == 8 ? 62 : 12)))),
+    : base_(std::bit_cast<char*>(static_cast<uintptr_t>(uint64_t{1} << (sizeof(void*) == 8 ? 62 : 12)))),
       reserved_(SIZE_MAX / 4),
       committed_(SIZE_MAX / 4),
       has_memory_(false) {}

@@ -27,7 +27,7 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
     engine_.opened().widened.clear();
   }
   optimizer_.emplace(options.optimizer, parameters_, shards_);  // takes its memory once the files are closed
-  engine_.context().seed = options.seed;
+  engine_.context().step_of_training.seed = options.seed;
   engine_.context().numerics.bf16 = options.bf16;
   engine_.context().numerics.f32 = !options.bf16;  // of stored weights beside an adapter too
   if (options.init) initialize(parameters_, engine_.model(), *options.init, options.seed);
@@ -78,14 +78,14 @@ int64_t Learner::pass_rows() const { return std::max<int64_t>(2048, 4 * engine_.
 void Learner::clear_gradients() { std::fill_n(parameters_.gradients(), parameters_.size(), 0.0f); }
 
 void Learner::begin(Context& ctx, const Pass& pass) const {
-  ctx.step_number = pass.step_number;
-  ctx.first_row = pass.batch.first_row;
+  ctx.step_of_training.number = pass.step_number;
+  ctx.step_of_training.first_row = pass.batch.first_row;
 }
 
 void Learner::end_pass(Context& ctx, Tape& tape) {
   ctx.listen(nullptr);
   ctx.record_on(nullptr);
-  ctx.balance = nullptr;
+  ctx.step_of_training.balance = nullptr;
   tape.watch(nullptr);
   tape.clear();
 }
@@ -122,7 +122,7 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   }
   ctx.record_on(&replica.tape, options_.dropout);
   if (watch != nullptr) ctx.listen(watch);
-  ctx.balance = parts.balance;
+  ctx.step_of_training.balance = parts.balance;
   const Tensor x = replica.model.residual(ctx, step);
   const Head head = replica.model.head();
   if (!batch.pairs.empty()) return preference_loss(ctx, x, head, batch, preference_, parts.preference);

@@ -69,7 +69,7 @@ void Learner::run_in_two_replicas(std::span<Pass> first, std::span<Pass> second,
     return run(second, {*second_replica_->model, ctx, tape_}, counted, nullptr);
   }
   second_replica_->ctx.numerics = ctx.numerics;
-  second_replica_->ctx.seed = ctx.seed;
+  second_replica_->ctx.step_of_training.seed = ctx.step_of_training.seed;
   std::exception_ptr failed[2];
   for (ThreadPool& team : second_replica_->teams) team.admit();
   ctx.run_on(second_replica_->teams[0]);

@@ -182,8 +182,8 @@ void expect_same_gradients(const std::string& dir, const std::vector<std::vector
       OpenedModel opened = open_model(dir);
       ThreadPool pool(threads);
       Context ctx(pool);
-      ctx.seed = 5;
-      ctx.step_number = 3;
+      ctx.step_of_training.seed = 5;
+      ctx.step_of_training.number = 3;
       Tape tape(recompute);
       ctx.record_on(&tape);
       Gradients gradients(*opened.model, false);

@@ -182,9 +182,9 @@ TEST(Attention, PatternsSumToOneWhereTheyMayLookAndAreZeroElsewhere) {
 std::vector<float> dropped(uint64_t seed, uint64_t step_number, uint64_t site, int threads, int64_t first_row = 0) {
   ThreadPool pool(threads);
   Context ctx(pool);
-  ctx.seed = seed;
-  ctx.step_number = step_number;
-  ctx.first_row = static_cast<uint64_t>(first_row);
+  ctx.step_of_training.seed = seed;
+  ctx.step_of_training.number = step_number;
+  ctx.step_of_training.first_row = static_cast<uint64_t>(first_row);
   Tape tape;
   ctx.record_on(&tape);
   const Tensor x = ctx.empty({300 - first_row, 301});

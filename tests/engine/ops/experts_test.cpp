@@ -213,7 +213,7 @@ TEST(Experts, BalanceLossAndItsGradientAreTransformers) {
   ctx.record_on(&tape);
   RouterBalance balance;
   balance.weight = 0.25;
-  ctx.balance = &balance;
+  ctx.step_of_training.balance = &balance;
   std::vector<Tensor> logits;
   Tensor sum;
   for (int layer = 0; layer < 3; ++layer) {

@@ -76,7 +76,7 @@ class GradientCheck {
   double run(const Function& f, bool gradients) {
     Context ctx(pool_);
     ctx.activations = DType::f64;
-    ctx.seed = 11;
+    ctx.step_of_training.seed = 11;
     Tape tape;
     ctx.record_on(&tape);
     ctx.listen(listener_);
