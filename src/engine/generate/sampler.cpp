@@ -314,7 +314,8 @@ void Sampler::cut_mirostat() {
     const double count = mirostat_count();
     return keep_most_likely(count < 1 || std::isnan(count) ? 1 : static_cast<size_t>(std::min(count, 1e9)));
   }
-  keep_where([&, top = argmax(probability_)](size_t i) { return -std::log2(double{probability_[i]}) <= mu_ || i == top; });
+  const double least = std::exp2(-mu_);
+  keep_where([&, top = argmax(probability_)](size_t i) { return double{probability_[i]} >= least || i == top; });
 }
 
 void Sampler::note_surprise(double probability) {

@@ -87,5 +87,23 @@ TEST(Documentation, TablesAreThoseOfTheCode) {
   }
 }
 
+// The page of `vitrine serve` makes its settings from the same table.
+TEST(Documentation, SettingsOfThePageAreThoseOfTheCode) {
+  const std::string path = std::string(VITRINE_SOURCE) + "/web/src/chat/sampling_options.ts";
+  std::ifstream in(path);
+  const std::string page{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string written =
+      "// Written by the test SettingsOfThePageAreThoseOfTheCode from src/engine/generate/sampling_options.cpp.\n\n"
+      "export interface SamplingOption {\n  whole: boolean;\n  low: number;\n  high: number;\n  help: string;\n}\n\n"
+      "export const samplingOptions = {\n";
+  for (const SamplingOption& option : sampling_options())
+    written += std::string("  ") + option.name + ": { whole: " + (option.is_whole() ? "true" : "false") +
+               ", low: " + Json(option.low).dump() + ", high: " + Json(option.high).dump() +
+               ", help: " + Json(std::string(option.help) + ".").dump() + " },\n";
+  written += "} satisfies Record<string, SamplingOption>;\n";
+  if (std::getenv("VITRINE_WRITE_DOCS") != nullptr) std::ofstream(path) << written;
+  EXPECT_EQ(written, page) << "run this test with VITRINE_WRITE_DOCS=1";
+}
+
 }  // namespace
 }  // namespace vitrine::serve

@@ -1,6 +1,6 @@
 // Conversations as they are kept in the browser and in exported files: one entry each, read with the same checks.
 
-import { fields, noSettings, type Sampling, type Settings } from "./settings";
+import { isSetting, noSettings, settingKeys, type Sampling, type Settings } from "./settings";
 import type { Alternative, Token } from "./tokens";
 import type { Conversation, End, Message } from "./tree";
 
@@ -136,7 +136,7 @@ function conversation(value: unknown, where: string): Conversation {
 function settings(value: unknown, where: string): Settings {
   const of = object(value, where);
   const read = { ...noSettings };
-  for (const { key } of fields) read[key] = of[key] === null || of[key] === undefined ? null : number(of[key], `${where}.${key}`);
+  for (const key of settingKeys) if (key in read || key in of) read[key] = of[key] === null || of[key] === undefined ? null : number(of[key], `${where}.${key}`);
   return read;
 }
 
@@ -147,7 +147,7 @@ function message(value: unknown, where: string): Message {
   if (!Number.isInteger(given) || given < 0 || given > tokens.length) throw new Unreadable(`${where}.given is ${given} of ${tokens.length} tokens.`);
   const chosen: Sampling = {};
   for (const [name, one] of Object.entries(object(of["sampling"], `${where}.sampling`))) {
-    if (fields.every(({ api }) => api !== name)) throw new Unreadable(`${where}.sampling has "${name}", which is no setting.`);
+    if (!isSetting(name)) throw new Unreadable(`${where}.sampling has "${name}", which is no setting.`);
     chosen[name] = number(one, `${where}.sampling.${name}`);
   }
   return {

@@ -1,6 +1,10 @@
 // The sampling controls: one line for each, from which the form, the request and the command line come.
 
-export interface Settings {
+import { samplingOptions } from "./sampling_options";
+
+type OptionName = keyof typeof samplingOptions;
+
+export interface Settings extends Partial<Record<OptionName, number | null>> {
   temperature: number | null;
   topP: number | null;
   topK: number | null;
@@ -23,15 +27,34 @@ export interface Field {
   note: string;
 }
 
+/** A control of one of the program's sampling options; at most `max`, where sliders are of use. */
+function option(key: keyof Settings, label: string, name: OptionName, step: number, max: number): Field {
+  const { low, high, help } = samplingOptions[name];
+  return { key, label, api: name, flag: `--${name.replaceAll("_", "-")}`, min: Math.max(low, 0), max: Math.min(high, max), step, note: help };
+}
+
 export const fields: readonly Field[] = [
-  { key: "temperature", label: "Temperature", api: "temperature", flag: "--temperature", min: 0, max: 2, step: 0.05, note: "0 always takes the most likely token" },
-  { key: "topP", label: "Top-p", api: "top_p", flag: "--top-p", min: 0, max: 1, step: 0.01, note: "the most likely tokens that make up this share" },
-  { key: "topK", label: "Top-k", api: "top_k", flag: "--top-k", min: 0, max: 1000, step: 1, note: "only this many of the most likely; 0 is off" },
-  { key: "minP", label: "Min-p", api: "min_p", flag: "--min-p", min: 0, max: 1, step: 0.01, note: "at least this share of the most likely token's probability" },
-  { key: "repetition", label: "Repetition penalty", api: "repetition_penalty", flag: "--repetition-penalty", min: 0.5, max: 2, step: 0.01, note: "above 1 for fewer repetitions" },
-  { key: "seed", label: "Seed", api: "seed", flag: "--seed", min: 0, max: 2 ** 31 - 1, step: 1, note: "the same seed gives the same answer; empty: a new one each time" },
-  { key: "maxTokens", label: "Tokens at most", api: "max_tokens", flag: "--max-tokens", min: 1, max: 1e6, step: 1, note: "of one answer" },
+  option("temperature", "Temperature", "temperature", 0.05, 2),
+  option("topP", "Top-p", "top_p", 0.01, 1),
+  option("topK", "Top-k", "top_k", 1, 1000),
+  option("minP", "Min-p", "min_p", 0.01, 1),
+  option("repetition", "Repetition penalty", "repetition_penalty", 0.01, 2),
+  { key: "seed", label: "Seed", api: "seed", flag: "--seed", min: 0, max: 2 ** 31 - 1, step: 1, note: "The same seed gives the same answer; empty: a new one each time." },
+  { key: "maxTokens", label: "Tokens at most", api: "max_tokens", flag: "--max-tokens", min: 1, max: 1e6, step: 1, note: "Of one answer." },
 ];
+
+/** The other rules, as the program names and orders them. */
+export const moreFields: readonly Field[] = (Object.keys(samplingOptions) as OptionName[])
+  .filter((name) => fields.every(({ api }) => api !== name))
+  .map((name) => option(name, name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " "), name, samplingOptions[name].whole ? 1 : 0.01, 1e6));
+
+const allFields = [...fields, ...moreFields];
+
+export function isSetting(api: string): boolean {
+  return allFields.some((field) => field.api === api);
+}
+
+export const settingKeys: readonly (keyof Settings)[] = allFields.map(({ key }) => key);
 
 export const noSettings: Settings = { temperature: null, topP: null, topK: null, minP: null, repetition: null, seed: null, maxTokens: null };
 
@@ -40,8 +63,8 @@ export type Sampling = Partial<Record<string, number>>;
 
 export function sampling(settings: Settings): Sampling {
   const chosen: Sampling = {};
-  for (const { key, api } of fields) {
-    const value = settings[key];
+  for (const { key, api } of allFields) {
+    const value = settings[key] ?? null;
     if (value !== null) chosen[api] = value;
   }
   // Said even where it is the API's own, because the command line's is another. 16 tokens, the API's own of a completion, cut most
@@ -54,5 +77,5 @@ export function sampling(settings: Settings): Sampling {
 
 /** The flags of `vitrine generate` for it. */
 export function flags(of: Sampling): string {
-  return fields.flatMap(({ api, flag }) => (of[api] === undefined ? [] : [`${flag} ${of[api]}`])).join(" ");
+  return allFields.flatMap(({ api, flag }) => (of[api] === undefined ? [] : [`${flag} ${of[api]}`])).join(" ");
 }

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { Choice, Fold } from "../controls";
 import { begin, bringIn, discard, open } from "./actions";
 import { exported } from "./keep";
-import { fields, type Field } from "./settings";
+import { fields, moreFields, type Field } from "./settings";
 import { put, state, useApp } from "./state";
 import type { Conversation } from "./tree";
 
@@ -80,7 +80,16 @@ function Sampling({ one }: { one: Conversation }) {
   return (
     <>
       <p class="remark">Where nothing is set: temperature 1, at most 512 tokens, the rest off.</p>
-      {fields.map((field) => <Setting key={field.key} field={field} value={one.settings[field.key]} onChange={(value) => put({ ...one, settings: { ...one.settings, [field.key]: value } })} />)}
+      <Settings one={one} fields={fields} />
+      <Fold summary="More rules" class="sampling">{() => <Settings one={one} fields={moreFields} />}</Fold>
+    </>
+  );
+}
+
+function Settings({ one, fields }: { one: Conversation; fields: readonly Field[] }) {
+  return (
+    <>
+      {fields.map((field) => <Setting key={field.key} field={field} value={one.settings[field.key] ?? null} onChange={(value) => put({ ...one, settings: { ...one.settings, [field.key]: value } })} />)}
     </>
   );
 }
