@@ -167,6 +167,22 @@ class Texts(Case):
         self.assertEqual(first, second)
         self.assertNotEqual(first, other)
 
+    def test_sampling_arguments_are_those_of_the_program(self):
+        from vitrine._vitrine import sampling_options
+        from vitrine.sampling import Sampling
+        others = {"dry_sequence_breakers", "logit_bias", "seed"}
+        self.assertEqual({name for name, _, _ in sampling_options()} | others, set(Sampling.__annotations__))
+        for name, _, text in sampling_options():
+            self.assertIn(f"{name}: {text}.", self.model.generate.__doc__)
+        greedy = self.model.generate("Once upon a time", 40).tokens
+        self.assertNotEqual(self.model.generate("Once upon a time", 40, dry_multiplier=5, dry_sequence_breakers=[]).tokens, greedy)
+        self.assertEqual(self.model.generate("Once upon a time", 40, dry_multiplier=5, dry_allowed_length=40).tokens, greedy)
+        self.assertEqual(self.model.generate("Once", 9, mirostat=2, seed=1), self.model.generate("Once", 9, mirostat=2, seed=1))
+        with self.assertRaisesRegex(vitrine.InputError, "mirostat is 3; expected 1 or 2"):
+            self.model.generate("Once", 9, mirostat=3)
+        with self.assertRaisesRegex(TypeError, "temprature"):
+            self.model.generate("Once", 9, temprature=1)
+
     def test_stop_strings_and_end_tokens(self):
         text, ids, whole = (self.gold[0][key] for key in ("text", "greedy_new_ids", "greedy_text"))
         word = " " + whole.split()[3]
