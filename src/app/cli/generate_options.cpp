@@ -89,8 +89,9 @@ void add_sampling_flags(CLI::App& app, GenerateFlags& flags) {
            ->type_name("ID=X")
            ->expected(1)
            ->take_all());
-  app.add_option("--samplers", flags.samplers,
-                 "The rules in the order of their use; default: " + sampling_order_text(SamplingOptions().order))
+  std::string order = sampling_order_text(SamplingOptions().order);
+  for (size_t at = 0; (at = order.find(',', at)) != std::string::npos; ++at) order.insert(at + 1, " ");
+  app.add_option("--samplers", flags.samplers, "The rules in the order of their use, with commas between them; default: " + order)
       ->type_name("ORDER")
       ->check(not_empty());
   add_count(app, "--seed", flags.seed, 0, std::numeric_limits<int64_t>::max(),

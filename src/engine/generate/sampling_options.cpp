@@ -171,7 +171,9 @@ std::vector<SamplingRule> parse_sampling_order(std::string_view names) {
   std::vector<SamplingRule> order;
   while (!names.empty()) {
     const size_t comma = std::min(names.find(','), names.size());
-    const std::string_view name = names.substr(0, comma);
+    std::string_view name = names.substr(0, comma);
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    name = name.substr(0, name.find_last_not_of(' ') + 1);
     names.remove_prefix(std::min(comma + 1, names.size()));
     const auto known = std::find(std::begin(kRuleNames), std::end(kRuleNames), name);
     if (known == std::end(kRuleNames)) {

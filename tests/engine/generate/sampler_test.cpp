@@ -319,6 +319,7 @@ TEST(SamplingOptions, OrderAndRecipe) {
       message_of<Error>([] { parse_sampling_order("top_k,topp"); }),
       "the sampler \"topp\" is unknown; known samplers: bias, repetition, frequency, presence, dry, temperature, top_k, top_p, "
       "min_p, typical, top_n_sigma, xtc, mirostat");
+  EXPECT_EQ(parse_sampling_order(" top_k, dry "), (std::vector{SamplingRule::top_k, SamplingRule::dry}));
   EXPECT_EQ(message_of<Error>([] { parse_sampling_order("top_k,top_k"); }),
             "the sampler \"top_k\" is named twice; name each at most once");
   SamplingOptions options;
