@@ -35,14 +35,14 @@ class Sampling(TypedDict, total=False):
     seed: int
 
 
+_IS_WHOLE = {name: whole for name, whole, _ in sampling_options()}
 HELP = "\n".join(f"    {name}: {text}." for name, _, text in sampling_options())
 
 
 def numbers_of(sampling: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among the arguments. Errors: TypeError for an unknown argument, UsageError for a count that is not whole."""
-    options = {name: whole for name, whole, _ in sampling_options()}
     for name in sampling:
         if name not in Sampling.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
-    return {name: within(name, value, -1, INT64) if options[name] else value
-            for name, value in sampling.items() if name in options and value is not None}
+    return {name: within(name, value, -1, INT64) if _IS_WHOLE[name] else value
+            for name, value in sampling.items() if name in _IS_WHOLE and value is not None}

@@ -130,7 +130,8 @@ std::string document(const Request& request) {
 
 std::string next(const Request& request) {
   const std::vector<int32_t> ids = request.prompt().ids;
-  Sampler sampler(request.sampling(), request.engine().shape().vocab_size);
+  const SamplingOptions sampling = request.sampling();
+  Sampler sampler(sampling, request.engine().shape().vocab_size, breakers_of(request.engine(), sampling));
   std::vector<float> logits;
   request.run([&](Engine& engine) {
     const std::unique_ptr<Interventions> edits = request.edits(engine, ids);

@@ -168,7 +168,7 @@ OrderedJson settings_json(const GenerateOptions& o, bool streamed) {
   OrderedJson settings = {{"seed", s.seed}};
   for (const SamplingOption& option : sampling_options()) {
     const bool repetition = option.rule == SamplingRule::repetition;
-    settings[repetition ? "repeat_penalty" : option.name] = option.get(s) ? OrderedJson(option.json(s)) : OrderedJson(option.off);
+    settings[repetition ? "repeat_penalty" : option.name] = option.get(s) ? option.json(s) : option.json_of(option.off);
   }
   settings["dry_sequence_breakers"] = s.dry_sequence_breakers;
   settings.update({{"stop", o.stops},
@@ -242,9 +242,10 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
   request.progress = fields.boolean("return_progress", false);
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, native_sampling());
-  if (fields.has("samplers")) apply_samplers(fields.texts("samplers"), sampled.options.sampling);
-  if (sampled.options.sampling.mirostat != 0)  // nothing but the temperature acts beside it
-    apply_samplers({"temperature", "mirostat"}, sampled.options.sampling);
+  std::vector<std::string> samplers = fields.texts("samplers");
+  if (sampled.options.sampling.mirostat != 0)
+    samplers = {"temperature", "mirostat"};  // as llama.cpp: nothing else acts beside it
+  if (!samplers.empty() || fields.has("samplers")) apply_samplers(samplers, sampled.options.sampling);
   const int64_t most = fields.integer("n_predict").value_or(-1);
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   request.options = sampled.options;

@@ -17,7 +17,7 @@ namespace {
 constexpr double kMostTokens = 1e9;
 
 // What is looked at for each token that is made.
-constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096, kMostBreakers = 64;
+constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096, kMostBreakers = 16;
 constexpr size_t kMostStopBytes = 64 << 10;  // of all stop strings: each text that is made holds them, and a table of each
 
 void check_count(const char* field, size_t count, size_t most) {
@@ -90,7 +90,8 @@ const std::vector<Field>& sampling_fields() {
     std::vector<Field> fields = {
         same("repeat_penalty", number_field(*find_sampling_option("repetition_penalty"))),
         {"dry_sequence_breakers", texts,
-         "With dry_multiplier: repetitions are not followed across these strings. Default: line feed, `:`, `\"` and `*`.",
+         "With dry_multiplier: repetitions are not followed across these strings, at most 16. Default: line feed, `:`, `\"` and "
+         "`*`.",
          Use::honored},
         {"logit_bias", object | list,
          "Added to the logits of tokens: {\"id\": number}, or pairs [id or text, number]; false instead of a number forbids "
@@ -174,6 +175,7 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   }
   if (fields.has("dry_sequence_breakers")) s.dry_sequence_breakers = fields.texts("dry_sequence_breakers");
   check_count("dry_sequence_breakers", s.dry_sequence_breakers.size(), kMostBreakers);
+  o.breakers = breakers_of(service.engine(), s);
   if (const OrderedJson* bias = fields.find("logit_bias")) read_bias(*bias, service, s);
   const int64_t seed = fields.integer("seed").value_or(-1);
   sampled.seeded = seed != -1;

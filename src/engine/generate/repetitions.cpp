@@ -51,14 +51,27 @@ bool is_breaker_alone(int32_t token, const SequenceBreakers& breakers) {
 }  // namespace
 
 SequenceBreakers sequence_breakers(const Tokenizer& tokenizer, const std::vector<std::string>& texts) {
+  struct Breaker {
+    std::string text;
+    std::map<size_t, std::vector<int32_t>> rests;  // behind so many of its bytes: a few, which many tokens have
+  };
   SequenceBreakers breakers;
-  std::vector<std::string> cut;
+  std::vector<Breaker> cut;
   for (const std::string& text : texts)
-    if (!text.empty()) cut.push_back(text.substr(0, kMostBreakerBytes));
+    if (!text.empty()) cut.push_back({text.substr(0, kMostBreakerBytes), {}});
   if (cut.empty()) return breakers;
+  const auto rest_of = [&](Breaker& breaker, size_t n) -> const std::vector<int32_t>& {
+    const auto [rest, is_new] = breaker.rests.try_emplace(n);
+    if (is_new) {
+      rest->second = tokenizer.encode(breaker.text.substr(n), false);
+      rest->second.resize(std::min(rest->second.size(), kMostRest));
+    }
+    return rest->second;
+  };
   for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
     const std::string word = tokenizer.token_bytes(token);
-    for (const std::string& text : cut) {
+    for (Breaker& breaker : cut) {
+      const std::string& text = breaker.text;
       if (word.find(text) != std::string::npos) {
         breakers[token].emplace_back();
         continue;
@@ -66,14 +79,18 @@ SequenceBreakers sequence_breakers(const Tokenizer& tokenizer, const std::vector
       for (size_t at = word.find(text[0]); at != std::string::npos; at = word.find(text[0], at + 1)) {
         const size_t n = common_bytes(word, at, text);
         if (n == 0) continue;
-        std::vector<int32_t> rest = tokenizer.encode(text.substr(n), false);
-        rest.resize(std::min(rest.size(), kMostRest));
+        const std::vector<int32_t>& rest = rest_of(breaker, n);
         auto& rests = breakers[token];
-        if (std::find(rests.begin(), rests.end(), rest) == rests.end()) rests.push_back(std::move(rest));
+        if (std::find(rests.begin(), rests.end(), rest) == rests.end()) rests.push_back(rest);
       }
     }
   }
   return breakers;
+}
+
+std::shared_ptr<const SequenceBreakers> breakers_of(const Engine& engine, const SamplingOptions& options) {
+  if (options.dry_multiplier == 0 || !engine.has_tokenizer()) return nullptr;
+  return std::make_shared<const SequenceBreakers>(sequence_breakers(engine.tokenizer(), options.dry_sequence_breakers));
 }
 
 std::vector<std::pair<int32_t, float>> repetition_penalties(std::span<const int32_t> prompt, std::span<const int32_t> generated,

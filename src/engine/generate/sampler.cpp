@@ -26,7 +26,7 @@ double uniform53(uint64_t seed, uint64_t index, uint64_t stream) {
 
 }  // namespace
 
-Sampler::Sampler(SamplingOptions options, int64_t vocab_size, SequenceBreakers breakers)
+Sampler::Sampler(SamplingOptions options, int64_t vocab_size, std::shared_ptr<const SequenceBreakers> breakers)
     : options_(std::move(options)), vocab_size_(vocab_size), breakers_(std::move(breakers)), mu_(2 * options_.mirostat_tau) {
   check_sampling_options(options_, vocab_size);
 }
@@ -161,7 +161,8 @@ void Sampler::apply(SamplingRule rule, std::span<const int32_t> prompt, std::spa
     }
     case SamplingRule::dry:
       if (options_.dry_multiplier == 0) return;
-      for (const auto& [token, penalty] : repetition_penalties(prompt, generated, options_, breakers_))
+      for (const auto& [token, penalty] :
+           repetition_penalties(prompt, generated, options_, breakers_ ? *breakers_ : SequenceBreakers()))
         if (token >= 0 && token < vocab_size_) change(token, [&](float s) { return s - penalty; });
       return;
     case SamplingRule::temperature: return apply_temperature();
@@ -236,7 +237,7 @@ void Sampler::cut_top_p() {
 }
 
 void Sampler::cut_min_p() {
-  if (!options_.min_p) return;
+  if (!options_.min_p || *options_.min_p == 0) return;
   probabilities();
   const size_t top = argmax(probability_);
   const float limit = static_cast<float>(*options_.min_p) * probability_[top];

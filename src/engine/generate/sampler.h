@@ -2,6 +2,7 @@
 // From one row of logits to the next token: rules that change or cut scores, in a settable order, then a draw that depends
 // on the seed and the token's place only.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -50,11 +51,10 @@ struct Pick {
 /// One sampler serves one text on one thread: it keeps scratch memory and mu.
 class Sampler {
  public:
-  /// breakers: from sequence_breakers(), for DRY. Errors: UsageError from check_sampling_options.
-  Sampler(SamplingOptions options, int64_t vocab_size, SequenceBreakers breakers = {});
+  /// breakers: from breakers_of(), for DRY; null: none. Errors: UsageError from check_sampling_options.
+  Sampler(SamplingOptions options, int64_t vocab_size, std::shared_ptr<const SequenceBreakers> breakers = {});
 
   const SamplingOptions& options() const { return options_; }
-  const SequenceBreakers& breakers() const { return breakers_; }
 
   /// Chooses the token that follows prompt + generated.
   ///
@@ -103,7 +103,7 @@ class Sampler {
 
   SamplingOptions options_;
   int64_t vocab_size_;
-  SequenceBreakers breakers_;
+  std::shared_ptr<const SequenceBreakers> breakers_;
   double mu_;  // the surprise that Mirostat allows, in bits
   Candidates candidates_;
   std::vector<float> probability_, distance_;  // of the candidates, scratch of the rules that cut

@@ -121,6 +121,7 @@ std::optional<double> SamplingOption::get(const SamplingOptions& options) const 
 }
 
 void SamplingOption::set(SamplingOptions& options, double value) const {
+  if (is_whole()) value = std::isnan(value) ? low - 1 : std::clamp(value, -0x1p62, 0x1p62);
   std::visit(
       [&](auto at) {
         if constexpr (requires { (options.*at).has_value(); }) {
@@ -138,9 +139,10 @@ void SamplingOption::reset(SamplingOptions& options) const {
 
 Json SamplingOption::json(const SamplingOptions& options) const {
   const std::optional<double> value = get(options);
-  if (!value) return nullptr;
-  return is_whole() ? Json(static_cast<int64_t>(*value)) : Json(*value);
+  return value ? json_of(*value) : Json(nullptr);
 }
+
+Json SamplingOption::json_of(double value) const { return is_whole() ? Json(static_cast<int64_t>(value)) : Json(value); }
 
 std::span<const SamplingOption> sampling_options() { return kOptions; }
 

@@ -30,10 +30,13 @@ struct SamplingOption {
   bool includes_low() const;
   /// The value; null where none is set.
   std::optional<double> get(const SamplingOptions& options) const;
+  /// Any number, so that check_sampling_options() can name it; a whole one loses its fraction.
   void set(SamplingOptions& options, double value) const;
   /// As in SamplingOptions{}.
   void reset(SamplingOptions& options) const;
+  /// An integer where the option is whole; null where none is set.
   Json json(const SamplingOptions& options) const;
+  Json json_of(double value) const;
 };
 
 /// Every number but the seed, in the order of help texts.

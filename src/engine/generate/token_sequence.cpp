@@ -21,9 +21,9 @@ SamplingOptions without_end(SamplingOptions options, std::span<const int32_t> eo
   return options;
 }
 
-SequenceBreakers breakers_of(const Engine& engine, const SamplingOptions& options) {
-  if (options.dry_multiplier == 0 || !engine.has_tokenizer()) return {};
-  return sequence_breakers(engine.tokenizer(), options.dry_sequence_breakers);
+GenerateOptions with_breakers(const Engine& engine, GenerateOptions options) {
+  if (options.breakers == nullptr) options.breakers = breakers_of(engine, options.sampling);
+  return options;
 }
 
 }  // namespace
@@ -46,9 +46,9 @@ TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, 
     : engine_(engine),
       text_(std::move(prompt)),
       prompt_size_(std::ssize(text_)),
-      options_(std::move(options)),
+      options_(with_breakers(engine, std::move(options))),
       stream_(stream),
-      sampler_(options_.sampling, engine.shape().vocab_size, breakers_of(engine, options_.sampling)),
+      sampler_(options_.sampling, engine.shape().vocab_size, options_.breakers),
       stop_(options_.stops),
       room_(checked_room(engine, text_, options_.max_tokens, options_.eos)) {
   if (engine.has_tokenizer()) {
@@ -67,7 +67,7 @@ TokenSequence::TokenSequence(const Engine& engine, std::vector<int32_t> prompt, 
     throw UsageError("min_tokens is " + std::to_string(options_.min_tokens) + ", more than max_tokens, which is " +
                      std::to_string(options_.max_tokens));
   if (options_.min_tokens > 0 && !options_.ignore_eos && !options_.eos.empty())
-    early_.emplace(without_end(options_.sampling, options_.eos), engine.shape().vocab_size, sampler_.breakers());
+    early_.emplace(without_end(options_.sampling, options_.eos), engine.shape().vocab_size, options_.breakers);
   if (room_ <= 0) made_.finish_reason = "length";
 }
 

@@ -30,6 +30,8 @@ struct GenerateOptions {
   // and log-probabilities stay those of the unmodified logits. End tokens may come where the text may end and nowhere else; where
   // it must, it ends without one. A text that `stops`, max_tokens or the context cut short is the beginning of one that conforms.
   std::shared_ptr<const Constraint> constraint = {};
+  // breakers_of() these options, so that texts share them; null: each finds them by itself.
+  std::shared_ptr<const SequenceBreakers> breakers = {};
 };
 
 struct Timings {

@@ -53,29 +53,24 @@ void check_optional_pairs(const Grammar& grammar, uint64_t pairs) {
     refuse(grammar, "has too many optional parts in regular expressions (marked by ?, * or {}): thousands in one are too costly");
 }
 
-// Of all patterns of a schema. What is no schema, such as an example, may hold such keys, too.
-uint64_t optional_pairs(const Json& schema) {
-  uint64_t pairs = 0;
-  if (schema.is_object() || schema.is_array())
-    for (const Json& inside : schema) pairs += optional_pairs(inside);
-  if (!schema.is_object()) return pairs;
-  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string())
-    pairs += optional_pairs(std::string_view(pattern->get_ref<const std::string&>()));
-  if (const auto patterns = schema.find("patternProperties"); patterns != schema.end() && patterns->is_object())
-    for (const auto& [pattern, value] : patterns->items()) pairs += optional_pairs(std::string_view(pattern));
-  return pairs;
-}
-
 // llguidance compares each name of "required" with all before it.
 constexpr uint64_t kMostRequiredPairs = 8'000'000;  // a third of a second
 
-uint64_t required_pairs(const Json& schema) {
-  uint64_t pairs = 0;
+struct SchemaPairs {
+  uint64_t optional = 0, required = 0;
+};
+
+// Of all patterns and all required names of a schema. What is no schema, such as an example, may hold such keys, too.
+void count_pairs(const Json& schema, SchemaPairs& pairs) {
   if (schema.is_object() || schema.is_array())
-    for (const Json& inside : schema) pairs += required_pairs(inside);
-  if (!schema.is_object()) return pairs;
-  const auto required = schema.find("required");
-  return required == schema.end() || !required->is_array() ? pairs : pairs + required->size() * required->size() / 2;
+    for (const Json& inside : schema) count_pairs(inside, pairs);
+  if (!schema.is_object()) return;
+  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string())
+    pairs.optional += optional_pairs(pattern->get_ref<const std::string&>());
+  if (const auto patterns = schema.find("patternProperties"); patterns != schema.end() && patterns->is_object())
+    for (const auto& [pattern, value] : patterns->items()) pairs.optional += optional_pairs(pattern);
+  if (const auto required = schema.find("required"); required != schema.end() && required->is_array())
+    pairs.required += required->size() * required->size() / 2;
 }
 
 // The digits of a number without point and exponent, as 25 of 0.25; nothing if that is too large to be of use.
@@ -114,9 +109,10 @@ std::string json_schema(const Grammar& grammar) {
            std::string("is ") + schema.type_name() + "; a JSON schema is an object, such as {\"type\": \"object\"}, or true");
   uint64_t states = 1;
   check_multiples(grammar, schema, states);
-  check_optional_pairs(grammar, optional_pairs(schema));
-  if (required_pairs(schema) > kMostRequiredPairs)
-    refuse(grammar, "has too many names in \"required\": thousands are too costly");
+  SchemaPairs pairs;
+  count_pairs(schema, pairs);
+  check_optional_pairs(grammar, pairs.optional);
+  if (pairs.required > kMostRequiredPairs) refuse(grammar, "has too many names in \"required\": thousands are too costly");
   if (schema.is_boolean() && !schema.get<bool>()) refuse(grammar, "the schema false allows no text");
   if (schema.is_boolean()) return "{" + std::string(kJsonSpace) + "}";
   if (schema.contains("x-guidance")) return grammar.text;
@@ -143,7 +139,7 @@ GrammarSource grammar_source(const Grammar& grammar) {
               "start: " + quoted(grammar.before) + " json " + quoted(grammar.after) + "\njson: %json " + json_schema(grammar)};
     case GrammarKind::regex:
       check_nesting(grammar);
-      check_optional_pairs(grammar, optional_pairs(std::string_view(grammar.text)));
+      check_optional_pairs(grammar, optional_pairs(grammar.text));
       return {"regex", grammar.text};
     case GrammarKind::gbnf: return {"lark", gbnf_to_lark(grammar.text, grammar.source)};
     case GrammarKind::lark:

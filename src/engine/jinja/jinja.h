@@ -19,8 +19,6 @@
 
 namespace vitrine {
 
-/// JSON whose objects keep their order, as Python's dicts do: tojson prints keys in the order they came.
-
 /// A text and the parts of it, rising and disjoint, that came from the untrusted variables. A control token that lies wholly
 /// inside one part was typed by somebody and must be read as text.
 struct Rendered {

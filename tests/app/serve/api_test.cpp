@@ -327,6 +327,17 @@ TEST_F(Api, NativeCompletion) {
                                         {"return_tokens", true},
                                         {"samplers", {"temperature", "top_k"}}})["tokens"],
             served.greedy(prompt, 20, options).tokens);
+  // Mirostat acts with the temperature alone, whatever else is asked for.
+  options.sampling = {.temperature = 0.8, .mirostat = 2, .seed = 9, .order = parse_sampling_order("bias,temperature,mirostat")};
+  const OrderedJson mirostat = served.made("/completion", {{"prompt", kPrompt},
+                                                           {"n_predict", 20},
+                                                           {"seed", 9},
+                                                           {"mirostat", 2},
+                                                           {"samplers", {"top_k", "temperature"}},
+                                                           {"return_tokens", true}});
+  EXPECT_EQ(mirostat["tokens"], served.greedy(prompt, 20, options).tokens);
+  EXPECT_EQ(mirostat["generation_settings"]["mirostat"], 2);
+  EXPECT_EQ(mirostat["generation_settings"]["top_k"].dump(), "0");
   expect_error(served.post("/completion", {{"prompt", kPrompt}, {"samplers", {"luck"}}}), 400, "samplers", "\"luck\"");
   expect_error(served.post("/completion", {{"prompt", kPrompt}, {"n_keep", 4}}), 400, "n_keep", "no context shift");
   // [id, false] forbids a token, whatever it is.

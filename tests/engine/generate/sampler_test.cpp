@@ -139,7 +139,7 @@ TEST(SamplerGolden, DryMatchesLlamaCpp) {
   EXPECT_EQ(penalized, 295u);
 }
 
-// A breaker may lie across tokens: "say" ends with the beginning of "ay\n", and "ays" contains "ay".
+// Tokens that contain a breaker break alone; one that ends with its beginning needs the rest after it.
 TEST(Repetitions, BreakersAreFoundInTokensAndAcrossThem) {
   const auto tokenizer = open_tokenizer(std::string(VITRINE_SOURCE) + "/models/tales9m");
   const SequenceBreakers newline = sequence_breakers(*tokenizer, {"\n", ""});
@@ -310,6 +310,15 @@ TEST(SamplingOptions, ImpossibleValuesAreRefused) {
               o.order = parse_sampling_order("temperature,top_p");
             }),
             "top_k is set and the order \"temperature,top_p\" leaves it out; add it to the order or do not set it");
+}
+
+// As a request may have them: no cast of a number that no int64 holds.
+TEST(SamplingOptions, NumbersBeyondAnIntegerAreNamed) {
+  for (const double value : {1e300, -1e300, double{INFINITY}, double{NAN}}) {
+    SamplingOptions options;
+    find_sampling_option("top_k")->set(options, value);
+    EXPECT_CONTAINS(message_of<Error>([&] { check_sampling_options(options, 10); }), "top_k is ") << value;
+  }
 }
 
 TEST(SamplingOptions, OrderAndRecipe) {
