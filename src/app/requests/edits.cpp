@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "intervene/request.h"
+#include "intervene/plan.h"
 #include "requests/shared.h"
 
 namespace vitrine {
@@ -36,33 +36,13 @@ Field edits_field() {
 
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids) {
   if (edits == nullptr || edits->empty()) return nullptr;
-  refuse_head_numbers(*edits, engine.shape().n_heads);
-  const Recipe recipe = recipe_of_edits(*edits, ids);
-  check_recipe(recipe);
-  return planned(engine, recipe, ids);
+  const OrderedJson recipe = {{"prompt", {{"tokens", ids}}}, {"interventions", *edits}};
+  return planned(engine, checked_recipe(recipe, "edits", engine.shape().n_heads), ids);
 }
 
-const std::vector<Field>& recipe_fields() {
-  using namespace type;
-  static const std::vector<Field> table = {
-      {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
-      {"run", text, "Which prompt is changed: clean or corrupt."},
-      {"metric", text | object, "The metric of a run."},
-      {"interventions", list | object, "A list of changes, applied in this order."},
-      {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
-      {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
-      {"path", object, "A grid of senders, along the direct paths to the receivers."},
-      {"all_positions", boolean, "Predictions after every token. Default: false."},
-  };
-  return table;
-}
-
-Recipe read_recipe(const Fields& fields, int64_t n_heads) {
-  OrderedJson json = OrderedJson::object();
-  for (const char* key : kRecipeKeys)
-    if (const OrderedJson* value = fields.find(key)) json[key] = *value;
+Recipe checked_recipe(const OrderedJson& json, const std::string& name, int64_t n_heads) {
   refuse_head_numbers(json, n_heads);
-  Recipe recipe = recipe_of_request(json);
+  Recipe recipe = recipe_of(YamlValue::parse(json_text(json), name), name);  // JSON is YAML
   check_recipe(recipe);
   return recipe;
 }

@@ -38,13 +38,10 @@ Field edits_field();
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids);
 /// Places of interventions, and prompts that they take values from. All are planned while others wait.
 inline constexpr size_t kMostChanges = 1024;
+/// A recipe in JSON. Errors: as planned_edits, about `name`.
+Recipe checked_recipe(const OrderedJson& json, const std::string& name, int64_t n_heads);
 /// Errors: RequestError for a head that is a JSON number and could mean two heads, 1.1 and 1.10.
 void refuse_head_numbers(const OrderedJson& json, int64_t n_heads, const std::string& key = {});
-
-/// The keys of a recipe after its prompt (docs/intervene.md), and all_positions.
-const std::vector<Field>& recipe_fields();
-/// The recipe of prompt and recipe_fields(). Errors: as planned_edits.
-Recipe read_recipe(const Fields& fields, int64_t n_heads);
 
 /// A field for each of sampling_options(); with seed.
 std::vector<Field> sampling_number_fields(), drawn_fields();

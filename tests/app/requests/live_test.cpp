@@ -119,6 +119,9 @@ TEST_F(LiveTest, RefusesInWords) {
   EXPECT_TRUE(has(refused("next", {{"prompt", "a"}, {"temperature", -1}}), "temperature"));
   EXPECT_TRUE(has(refused("document", {{"prompt", "a"}, {"pictures", {"no-such"}}}), "no-such"));
   EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}}), "hooks"));
+  EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}, {"hooks", "hook_embed"}, {"format", "safetensors"}}), "expected json"));
+  EXPECT_TRUE(has(refused("next", {{"messages", {{{"role", "user"}, {"content", "a"}}}}}), "server"));
+  EXPECT_TRUE(has(refused("lens", {{"prompt", "a"}, {"positions", {99}}}), "99"));
   EXPECT_TRUE(has(refused("patch", {{"prompt", "a"}, {"interventions", {{{"head", "99.0"}, {"do", "zero"}}}}}), "99"));
   EXPECT_TRUE(has(refused("train", {{"prompt", "Onc"}, {"target", "e"}}), "target"));
   EXPECT_TRUE(has(Json::parse(live.answer("next", "{\"prompt\": \"a\""))["error"]["message"], "the request"));
