@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "live/live.h"
+#include "requests/live.h"
 
 namespace {
 std::unique_ptr<vitrine::Live> live;

@@ -21,7 +21,7 @@
 #include "cli/session.h"
 #include "hooks/listening.h"
 #include "intervene/recipe.h"
-#include "intervene/request.h"
+#include "intervene/plan.h"
 #include "model/abilities.h"
 
 namespace vitrine::cli {

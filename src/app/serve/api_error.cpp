@@ -8,10 +8,6 @@
 
 namespace vitrine::serve {
 
-ApiError invalid(const std::string& field, const std::string& message, std::string code) {
-  return {400, std::move(code), message, field};
-}
-
 ApiError unsupported(const std::string& field, const std::string& message) {
   return {501, "not_supported_error", message, field};
 }
@@ -64,6 +60,8 @@ ApiError api_error(const std::exception_ptr& error) {
     return {503, "draining", e.what()};
   } catch (const Stopped&) {
     return {499, "cancelled", "the client has left"};
+  } catch (const RequestError& e) {
+    return {400, e.code, e.what(), e.field};
   } catch (const InputError& e) {
     return {400, "invalid_value", e.what()};
   } catch (const RunError& e) {
@@ -83,13 +81,16 @@ std::string http_error_body(const std::string& path, int status, const std::stri
   return json_text(error_json(ApiError(status, code, message), error_form(path)));
 }
 
-std::string json_text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
-
 http::Response json_response(const OrderedJson& json, int status) {
   http::Response response;
   response.status = status;
   response.body = json_text(json);
   return response;
+}
+
+http::Response json_response(OrderedJson json, const Fields& fields) {
+  fields.add_ignored(json);
+  return json_response(json);
 }
 
 }  // namespace vitrine::serve

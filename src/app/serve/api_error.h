@@ -5,7 +5,7 @@
 #include <string>
 
 #include "http/message.h"
-#include "jinja/jinja.h"
+#include "requests/fields.h"
 
 namespace vitrine::serve {
 
@@ -20,8 +20,6 @@ struct ApiError : std::runtime_error {
   OrderedJson more = OrderedJson::object();  // further members of the error in OpenAI's form
 };
 
-/// 400 about one field of the request.
-ApiError invalid(const std::string& field, const std::string& message, std::string code = "invalid_value");
 /// 501 for what this server does not do.
 ApiError unsupported(const std::string& field, const std::string& message);
 
@@ -42,8 +40,8 @@ ApiError api_error(const std::exception_ptr& error);
 /// The body of an error that the HTTP server answers itself (http::ServerOptions::error_body).
 std::string http_error_body(const std::string& path, int status, const std::string& code, const std::string& message);
 
-/// Compact JSON; bytes that are not UTF-8 become U+FFFD.
-std::string json_text(const OrderedJson& json);
 http::Response json_response(const OrderedJson& json, int status = 200);
+/// With the names of ignored fields.
+http::Response json_response(OrderedJson json, const Fields& fields);
 
 }  // namespace vitrine::serve

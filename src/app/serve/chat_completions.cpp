@@ -166,7 +166,7 @@ const std::vector<Field>& chat_completion_fields() {
     old.same_as = native.same_as = most.name;
     old.about = native.about = "The same as `max_completion_tokens`.";
     return joined(
-        {{{"model", text, "The model's name, an alias, or nothing."}},
+        {{model_field()},
          conversation_fields(),
          {most,
           old,

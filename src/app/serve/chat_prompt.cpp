@@ -174,6 +174,8 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
     prompt.ids = format.ids_of(rendered);
     prompt.text = rendered.text;
     prompt.form = tool_form(format.source());
+  } catch (const RequestError&) {
+    throw;
   } catch (const InputError& e) {
     throw invalid(field, e.what(), "template_error");
   }

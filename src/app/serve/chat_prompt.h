@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/fields.h"
+#include "requests/fields.h"
 #include "serve/service.h"
 #include "serve/tool_calls.h"
 #include "serve/tool_choice.h"

@@ -225,7 +225,7 @@ const std::vector<Field>& completion_fields() {
     Field native = most;
     native.name = "n_predict", native.same_as = most.name, native.about = "The same as `max_tokens`.";
     std::vector<Field> own = {
-        {"model", text, "The model's name, an alias, or nothing."},
+        model_field(),
         {"prompt", text | list, "The text to continue: a string, a list of ids, or a list of either.", Use::honored},
         most,
         native,

@@ -189,7 +189,7 @@ const std::vector<Field>& embedding_fields() {
                 "A string, a list of ids, or a list of either, at most 2048: a vector for each. As in llama.cpp, a list of "
                 "ids may contain strings, and {\"prompt_string\": …} and {\"content\": [parts of text]} can replace a string."};
     input.required = true;
-    return std::vector<Field>{{"model", text, "The model's name, an alias, or nothing."},
+    return std::vector<Field>{model_field(),
                               input,
                               {"encoding_format", text, "float (the default), or base64: little-endian 32-bit floats."},
                               {"dimensions", integer, "The model's width; others are refused.", Use::honored, 1, 1e9},
@@ -217,7 +217,7 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
   }
   ScaledAdapters adapters = read_adapters(fields, service);
   OrderedJson head = {{"object", "list"}, {"model", model}, {"pooling", "mean"}, {"normalized", "l2"}};
-  if (!fields.ignored().empty()) head["ignored_fields"] = fields.ignored();
+  fields.add_ignored(head);
   head["usage"] = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
   head["data"] = OrderedJson::array();
   std::make_shared<EmbeddingAnswer>(service, exchange, std::move(inputs), std::move(adapters), std::move(head),

@@ -2,10 +2,11 @@
 // The handlers of the endpoints and the tables of their fields; serve/routes.cpp lists them. A handler answers its exchange, now
 // or later, or throws before it has: then the exception is the answer (serve/api_error.h).
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "http/exchange.h"
-#include "serve/fields.h"
+#include "requests/fields.h"
 #include "serve/service.h"
 
 namespace vitrine::serve {
@@ -32,25 +33,21 @@ void messages(Service&, const std::shared_ptr<http::Exchange>&);
 void count_tokens(Service&, const std::shared_ptr<http::Exchange>&);
 void responses(Service&, const std::shared_ptr<http::Exchange>&);
 void openapi(Service&, const std::shared_ptr<http::Exchange>&);
-void inspect(Service&, const std::shared_ptr<http::Exchange>&);
-void lens(Service&, const std::shared_ptr<http::Exchange>&);
-void heads(Service&, const std::shared_ptr<http::Exchange>&);
-void attribute(Service&, const std::shared_ptr<http::Exchange>&);
 void score(Service&, const std::shared_ptr<http::Exchange>&);
-void patch(Service&, const std::shared_ptr<http::Exchange>&);
-void steer(Service&, const std::shared_ptr<http::Exchange>&);
 void model_facts(Service&, const std::shared_ptr<http::Exchange>&);
 void list_pictures(Service&, const std::shared_ptr<http::Exchange>&);
 void picture(Service&, const std::shared_ptr<http::Exchange>&);
 void walk_page(Service&, const std::shared_ptr<http::Exchange>&);
 void live_model(Service&, const std::shared_ptr<http::Exchange>&);
-void live(Service&, const std::shared_ptr<http::Exchange>&);
+void inside_request(Service&, const std::shared_ptr<http::Exchange>&);
 
 void list_adapters(Service&, const std::shared_ptr<http::Exchange>&);
 void set_adapter_scales(Service&, const std::shared_ptr<http::Exchange>&);
 void load_adapter(Service&, const std::shared_ptr<http::Exchange>&);
 void remove_adapter(Service&, const std::shared_ptr<http::Exchange>&);
 
+/// The field model.
+const Field& model_field();
 const std::vector<Field>& completion_fields();
 const std::vector<Field>& chat_completion_fields();
 const std::vector<Field>& embedding_fields();
@@ -61,17 +58,13 @@ const std::vector<Field>& native_completion_fields();
 const std::vector<Field>& message_fields();
 const std::vector<Field>& count_tokens_fields();
 const std::vector<Field>& response_fields();
-const std::vector<Field>& inspect_fields();
-const std::vector<Field>& lens_fields();
-const std::vector<Field>& heads_fields();
-const std::vector<Field>& attribute_fields();
-const std::vector<Field>& score_fields();
-const std::vector<Field>& patch_fields();
-const std::vector<Field>& steer_fields();
 const std::vector<Field>& picture_fields();
 const std::vector<Field>& adapter_scale_fields();
 const std::vector<Field>& load_adapter_fields();
 const std::vector<Field>& remove_adapter_fields();
+/// Of POST /v1/live/{request}: each field once, with the requests that take it.
 const std::vector<Field>& live_fields();
+/// Of a request of requests/request.h as an endpoint of its own, which takes adapters, and all options of texts if it makes one.
+const std::vector<Field>& endpoint_fields(std::string_view request);
 
 }  // namespace vitrine::serve

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "generate/constraint.h"
-#include "serve/fields.h"
+#include "requests/fields.h"
 #include "serve/service.h"
 
 namespace vitrine::serve {

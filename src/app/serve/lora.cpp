@@ -121,13 +121,7 @@ void list_adapters(Service& service, const std::shared_ptr<http::Exchange>& exch
 }
 
 void set_adapter_scales(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  const OrderedJson body = [&] {
-    try {
-      return parse_ordered_json(exchange->request().body, "the request's body");
-    } catch (const InputError& e) {
-      throw ApiError(400, "invalid_json", e.what());
-    }
-  }();
+  const OrderedJson body = parse_body(exchange->request().body);
   if (!body.is_array())
     throw ApiError(400, "invalid_json",
                    "the request's body is " + kind_of(body) + "; expected a list [{\"id\": 0, \"scale\": 1}]");
@@ -146,8 +140,7 @@ void set_adapter_scales(Service& service, const std::shared_ptr<http::Exchange>&
 void load_adapter(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   const Fields fields(exchange->request().body, load_adapter_fields(), service.options().strict_fields);
   OrderedJson json = entry_json(service.adapters().load_for_request(*fields.text("lora_name"), *fields.text("lora_path")));
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 void remove_adapter(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
@@ -155,8 +148,7 @@ void remove_adapter(Service& service, const std::shared_ptr<http::Exchange>& exc
   const std::string name = *fields.text("lora_name");
   service.adapters().remove(name);
   OrderedJson json = {{"removed", name}};
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 }  // namespace vitrine::serve

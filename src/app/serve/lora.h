@@ -1,6 +1,6 @@
 #pragma once
 // Which adapters a request runs with.
-#include "serve/fields.h"
+#include "requests/fields.h"
 #include "serve/service.h"
 
 namespace vitrine::serve {

@@ -371,8 +371,7 @@ void count_tokens(Service& service, const std::shared_ptr<http::Exchange>& excha
   service.model_named(fields.text("model"));
   const MessagePrompt prompt = read_conversation(fields, service);
   OrderedJson json = {{"input_tokens", prompt.chat.ids.size()}};
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 }  // namespace vitrine::serve

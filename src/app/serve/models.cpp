@@ -41,6 +41,11 @@ OrderedJson adapter_json(const Service& service, const AdapterList::Entry& entry
 
 }  // namespace
 
+const Field& model_field() {
+  static const Field field{"model", type::text, "The model's name, an alias, or nothing."};
+  return field;
+}
+
 void models(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   OrderedJson list = OrderedJson::array({model_json(service)});
   for (const AdapterList::Entry& entry : service.adapters().all()) list.push_back(adapter_json(service, entry));

@@ -193,7 +193,7 @@ const std::vector<Field>& native_completion_fields() {
     Field old = most;
     old.name = "max_tokens", old.same_as = most.name, old.about = "The same as `n_predict`.";
     return joined(
-        {{{"model", text, "The model's name, an alias, or nothing."},
+        {{model_field(),
           prompt,
           most,
           old,

@@ -49,10 +49,10 @@ OrderedJson timings_json(const EndEvent& end, size_t made) {
 void check_room(Service& service, size_t prompt_tokens, const std::string& field) {
   const int64_t positions = service.scheduler().positions();
   if (positions == 0 || static_cast<int64_t>(prompt_tokens) <= positions) return;
-  ApiError error = invalid(field,
-                           "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " +
-                               std::to_string(positions) + "; nothing is cut, so shorten the prompt",
-                           "context_length_exceeded");
+  ApiError error(400, "context_length_exceeded",
+                 "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " +
+                     std::to_string(positions) + "; nothing is cut, so shorten the prompt",
+                 field);
   error.more = {{"n_prompt_tokens", prompt_tokens}, {"n_ctx", positions}};  // as llama.cpp's server tells them
   throw error;
 }

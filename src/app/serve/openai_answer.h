@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
+#include "requests/fields.h"
 #include "serve/answer.h"
-#include "serve/fields.h"
 
 namespace vitrine::serve {
 

@@ -3,6 +3,7 @@
 #include "inspect/info.h"
 #include "picture/data/document.h"
 #include "picture/svg/drawings.h"
+#include "requests/shared.h"
 #include "serve/endpoints.h"
 #include "serve/inside.h"
 #include "serve/lora.h"
@@ -28,7 +29,8 @@ void list_pictures(Service&, const std::shared_ptr<http::Exchange>& exchange) {
 
 const std::vector<Field>& picture_fields() {
   static const std::vector<Field> table = joined(
-      {inside_prompt_fields(),
+      {{model_field()},
+       prompt_fields(),
        lora_fields(),
        {{"layer", type::integer, "For pictures of one layer: the layer. Default: the picture's choice.", Use::honored, 0, 1e6},
         {"head", type::integer, "For pictures of one head: the head.", Use::honored, 0, 1e6},
@@ -41,7 +43,8 @@ void picture(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   const std::string& path = exchange->request().path;
   const std::string name = path.substr(path.rfind('/') + 1);
   Fields fields(exchange->request().body, picture_fields(), service.options().strict_fields);
-  const InsidePrompt prompt = read_prompt(fields, service);
+  service.model_named(fields.text("model"));
+  PicturePrompt prompt = read_prompt(host_of(service), fields);
   const std::string format = fields.text("format").value_or("data");
   if (format != "data" && format != "svg") throw invalid("format", "\"format\" is \"" + format + "\"; expected data or svg");
   PictureOptions options;
@@ -53,12 +56,7 @@ void picture(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   } catch (const InputError& error) {
     throw ApiError(404, "not_found", error.what());
   }
-  PicturePrompt shown;
-  shown.ids = prompt.ids;
-  shown.text = prompt.text;
-  shown.special = prompt.special;
-  shown.model = service.engine().name();
-  if (prompt.text) shown.pieces = service.engine().tokenizer().encode_with_offsets(*prompt.text, prompt.special);
+  if (prompt.text) prompt.pieces = service.engine().tokenizer().encode_with_offsets(*prompt.text, prompt.special);
   if (!read_adapters(fields, service).empty())  // some pictures read the matrices, which adapters of requests leave as they are
     throw invalid("lora",
                   "pictures show the model without the adapters of requests; send \"lora\": [] for that, or start the server "
@@ -66,10 +64,9 @@ void picture(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
                   "unsupported_parameter");
   InsideRun run(service, exchange, {});
   PictureJson document;
-  run([&](Engine& engine) { document = picture_document(engine, shown, name, options); });
+  run([&](Engine& engine) { document = picture_document(engine, prompt, name, options); });
   if (format == "svg") return exchange->respond({200, "image/svg+xml", picture_svg(document, name, options), {}});
-  add_ignored(fields, document);
-  exchange->respond(json_response(document));
+  exchange->respond(json_response(std::move(document), fields));
 }
 
 }  // namespace vitrine::serve

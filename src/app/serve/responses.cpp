@@ -255,7 +255,7 @@ const std::vector<Field>& response_fields() {
     Field input{"input", text | list, "The input: a string, or a list of items message, function_call, function_call_output."};
     input.required = true;
     return joined(
-        {{{"model", text, "The model's name, an alias, or nothing."},
+        {{model_field(),
           input,
           {"instructions", text, "A system message before the input."},
           {"max_output_tokens", integer, "Maximum new tokens; absent: until the context is full.", Use::honored, 1, 1e9},
@@ -332,7 +332,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
                   {"truncation", "disabled"},
                   {"usage", nullptr},
                   {"metadata", OrderedJson::object()}};
-  if (!fields.ignored().empty()) request.head["ignored_fields"] = fields.ignored();
+  fields.add_ignored(request.head);
   Work work;
   work.prompt = request.prompt.ids;
   work.options = sampled.options;

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "requests/request.h"
+
 namespace vitrine::serve {
 namespace {
 
@@ -27,10 +29,19 @@ void check_type(const http::Request& request) {
   throw ApiError(415, "unsupported_media_type", "the request's Content-Type is \"" + media + "\"; expected application/json");
 }
 
+// A request of requests/request.h as an endpoint of its own.
+Route of_request(const char* path, Handle handle = inside_request) {
+  const Request& request = find_request(std::string_view(path).substr(4));
+  return {"POST", path, handle, request.summary,
+          [&request]() -> const std::vector<Field>& { return endpoint_fields(request.name); }};
+}
+
 }  // namespace
 
 const std::vector<Route>& routes() {
   using enum ErrorForm;
+  static const std::string live_summary =
+      "The requests of that page, the same as a live page sends to its own engine: " + request_names() + ".";
   static const std::vector<Route> table = {
       {"GET", "/", page, "A web page: chat, and a look inside the model.", nullptr, openai, true},
       {"GET", "/explain", walk_page, "A web page: the walk-through of vitrine explain, which recomputes what you change.",
@@ -65,13 +76,13 @@ const std::vector<Route>& routes() {
       {"GET", "/slots", slots, "The running sequences."},
       {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format.", nullptr, openai, false, true},
       {"GET", "/v1/model", model_facts, "Facts about the model: shapes, hooks, numerics, memory."},
-      {"POST", "/v1/inspect", inspect, "Intermediates of one run by name.", inspect_fields},
-      {"POST", "/v1/lens", lens, "The logit lens: what the model would predict after each layer.", lens_fields},
-      {"POST", "/v1/heads", heads, "What each head and MLP adds to a logit.", heads_fields},
-      {"POST", "/v1/attribute", attribute, "Which tokens a prediction depends on, by gradients.", attribute_fields},
-      {"POST", "/v1/score", score, "Log-probabilities of a text's tokens, and its perplexity.", score_fields},
-      {"POST", "/v1/patch", patch, "Ablation, patching and steering, as a recipe of vitrine intervene.", patch_fields},
-      {"POST", "/v1/steer", steer, "The same continuation without and with changes to the model.", steer_fields},
+      of_request("/v1/inspect"),
+      of_request("/v1/lens"),
+      of_request("/v1/heads"),
+      of_request("/v1/attribute"),
+      of_request("/v1/score", score),
+      of_request("/v1/patch"),
+      of_request("/v1/steer"),
       {"GET", "/v1/pictures", list_pictures, "The pictures that can be drawn."},
       {"POST", "/v1/pictures/{name}", picture, "One picture, as its numbers or as SVG.", picture_fields},
       {"GET", "/lora-adapters", list_adapters, "The loaded LoRA adapters, with their scales for requests that choose none."},
@@ -82,10 +93,7 @@ const std::vector<Route>& routes() {
       {"POST", "/v1/unload_lora_adapter", remove_adapter, "Removes an adapter; requests that use it finish first.",
        remove_adapter_fields},
       {"GET", "/v1/live", live_model, "The initial prompt of the page at /explain, and the options of its command lines."},
-      {"POST", "/v1/live/{request}", live,
-       "The requests of that page, the same as a live page sends to its own engine: document, next, generate, inspect, "
-       "units, patch, train.",
-       live_fields},
+      {"POST", "/v1/live/{request}", inside_request, live_summary.c_str(), live_fields},
       {"GET", "/openapi.json", openapi, "This API as an OpenAPI document.", nullptr, openai, true},
   };
   return table;

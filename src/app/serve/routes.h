@@ -1,5 +1,6 @@
 #pragma once
 // The API: one table of routes, and what happens to a request.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ struct Route {
   const char* path;  // "/v1/models/{id}": the last part may be anything
   Handle handle;
   const char* summary;
-  const std::vector<Field>& (*fields)() = nullptr;  // of the body
+  std::function<const std::vector<Field>&()> fields = nullptr;  // of the body
   ErrorForm form = ErrorForm::openai;
   bool open = false;   // needs no key
   bool quick = false;  // is answered also while all request threads are busy

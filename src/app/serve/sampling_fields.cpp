@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "generate/speculate.h"
+#include "requests/shared.h"
 #include "serve/grammars.h"
 #include "serve/lora.h"
 #include "serve/token_text.h"
@@ -32,11 +33,6 @@ Field same(const char* name, const Field& as) {
   field.same_as = as.name;
   field.about = "The same as `" + as.name + "`.";
   return field;
-}
-
-Field number_field(const SamplingOption& option) {
-  return {option.name, option.is_whole() ? type::integer : type::number, std::string(option.help) + ".", Use::honored, option.low,
-          option.high};
 }
 
 void add_bias(const Service& service, const OrderedJson& token, const OrderedJson& value, SamplingOptions& sampling) {
@@ -78,17 +74,12 @@ void read_bias(const OrderedJson& json, const Service& service, SamplingOptions&
 
 }  // namespace
 
-std::vector<Field> sampling_number_fields() {
-  std::vector<Field> fields;
-  for (const SamplingOption& option : sampling_options()) fields.push_back(number_field(option));
-  return fields;
-}
-
 const std::vector<Field>& sampling_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
+    const std::vector<Field> numbers = sampling_number_fields();
     std::vector<Field> fields = {
-        same("repeat_penalty", number_field(*find_sampling_option("repetition_penalty"))),
+        same("repeat_penalty", *std::ranges::find(numbers, "repetition_penalty", &Field::name)),
         {"dry_sequence_breakers", texts,
          "With dry_multiplier: repetitions are not followed across these strings, at most 16. Default: line feed, `:`, `\"` and "
          "`*`.",
@@ -119,7 +110,7 @@ const std::vector<Field>& sampling_fields() {
         0,
         1e9};
     fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});
-    return joined({sampling_number_fields(), fields, grammar_fields(), lora_fields()});
+    return joined({numbers, fields, grammar_fields(), lora_fields()});
   }();
   return table;
 }
@@ -165,14 +156,7 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   Sampled sampled;
   GenerateOptions& o = sampled.options;
   SamplingOptions& s = o.sampling = defaults;
-  for (const SamplingOption& option : sampling_options()) {
-    const auto value = fields.number(option.name);
-    if (!value) continue;
-    if (!option.includes_low() && *value == option.low)
-      throw invalid(option.name,
-                    "\"" + std::string(option.name) + "\" is " + json_text(*value) + "; expected " + option.expected);
-    option.set(s, *value);
-  }
+  read_sampling_numbers(fields, s);
   if (fields.has("dry_sequence_breakers")) s.dry_sequence_breakers = fields.texts("dry_sequence_breakers");
   check_count("dry_sequence_breakers", s.dry_sequence_breakers.size(), kMostBreakers);
   o.breakers = breakers_of(service.engine(), s);

@@ -6,13 +6,11 @@
 #include <vector>
 
 #include "generate/token_sequence.h"
-#include "serve/fields.h"
+#include "requests/fields.h"
 #include "serve/service.h"
 
 namespace vitrine::serve {
 
-/// A field for each of sampling_options().
-std::vector<Field> sampling_number_fields();
 /// Fields that all endpoints have whose tokens are sampled.
 const std::vector<Field>& sampling_fields();
 /// Fields of other servers that are ignored or refused everywhere.

@@ -37,18 +37,6 @@ OrderedJson bytes_json(const std::string& bytes) {
   return list;
 }
 
-std::vector<int32_t> token_ids(const Engine& engine, const std::vector<int64_t>& numbers, const std::string& field) {
-  std::vector<int32_t> ids;
-  ids.reserve(numbers.size());
-  for (const int64_t number : numbers) {
-    if (number < 0 || number >= engine.shape().vocab_size)
-      throw invalid(field, "\"" + field + "\" holds the token " + std::to_string(number) + "; the vocabulary has the ids 0 to " +
-                               std::to_string(engine.shape().vocab_size - 1));
-    ids.push_back(static_cast<int32_t>(number));
-  }
-  return ids;
-}
-
 std::vector<int32_t> mixed_ids(const Engine& engine, const OrderedJson& list, const std::string& field, Special special) {
   std::vector<int32_t> ids;
   for (const OrderedJson& part : list) {

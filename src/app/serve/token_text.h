@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "requests/shared.h"
 #include "runtime/engine.h"
-#include "serve/fields.h"
 
 namespace vitrine::serve {
 
@@ -18,10 +18,7 @@ std::string token_text(const Engine& engine, int32_t id);
 /// [226, 128]
 OrderedJson bytes_json(const std::string& bytes);
 
-/// Ids of a request. Errors: ApiError naming the field for one outside the vocabulary.
-std::vector<int32_t> token_ids(const Engine& engine, const std::vector<int64_t>& numbers, const std::string& field);
-
-/// Those of a list of ids and texts, of which the first may get BOS. Errors: as token_ids; ApiError for anything else in it.
+/// Those of a list of ids and texts, of which the first may get BOS. Errors: as token_ids; RequestError for anything else in it.
 std::vector<int32_t> mixed_ids(const Engine& engine, const OrderedJson& list, const std::string& field, Special special);
 
 /// The text of a prompt's ids, control tokens by their names.

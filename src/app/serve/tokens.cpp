@@ -23,7 +23,7 @@ const std::vector<Field>& tokenize_fields() {
     Field prompt{"prompt", text, "The text (vLLM's name)."};
     prompt.same_as = "content";
     std::vector<Field> own = {
-        {"model", text, "The model's name, an alias, or nothing."},
+        model_field(),
         content,
         prompt,
         {"messages", list, "A conversation instead of a text."},
@@ -69,15 +69,14 @@ void tokenize(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   }
   OrderedJson json = {{"tokens", tokens}, {"count", ids.size()}, {"max_model_len", service.scheduler().positions()}};
   if (strings) json["token_strs"] = names;
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 const std::vector<Field>& detokenize_fields() {
   static const std::vector<Field> table = [] {
     Field tokens{"tokens", type::integers, "Ids."};
     tokens.required = true;
-    return std::vector<Field>{{"model", type::text, "The model's name, an alias, or nothing."}, tokens};
+    return std::vector<Field>{model_field(), tokens};
   }();
   return table;
 }
@@ -88,8 +87,7 @@ void detokenize(Service& service, const std::shared_ptr<http::Exchange>& exchang
   const std::string text = prompt_text(service.engine(), token_ids(service.engine(), fields.integers("tokens"), "tokens"));
   service.engine().tokenizer();  // there must be one
   OrderedJson json = {{"content", text}, {"prompt", text}};
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 void tokenizer_info(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
@@ -117,8 +115,7 @@ void tokenizer_info(Service& service, const std::shared_ptr<http::Exchange>& exc
 }
 
 const std::vector<Field>& template_fields() {
-  static const std::vector<Field> table =
-      joined({{{"model", type::text, "The model's name, an alias, or nothing."}}, conversation_fields()});
+  static const std::vector<Field> table = joined({{model_field()}, conversation_fields()});
   return table;
 }
 
@@ -129,16 +126,14 @@ void apply_template(Service& service, const std::shared_ptr<http::Exchange>& exc
   OrderedJson pieces = OrderedJson::array();
   for (const int32_t id : prompt.ids) pieces.push_back(token_text(service.engine(), id));
   OrderedJson json = {{"prompt", prompt.text}, {"tokens", prompt.ids}, {"pieces", pieces}};
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 void count_chat_tokens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   Fields fields(exchange->request().body, template_fields(), service.options().strict_fields);
   service.model_named(fields.text("model"));
   OrderedJson json = {{"input_tokens", read_chat(fields, service).ids.size()}};
-  if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
-  exchange->respond(json_response(json));
+  exchange->respond(json_response(std::move(json), fields));
 }
 
 }  // namespace vitrine::serve

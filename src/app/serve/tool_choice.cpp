@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "requests/fields.h"
 #include "serve/api_error.h"
-#include "serve/fields.h"
 #include "serve/grammars.h"
 #include "serve/schemas.h"
 

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "hooks/values_json.h"
 #include "ops/listener_chain.h"
-#include "serve/hook_values.h"
+#include "requests/shared.h"
 #include "serve/lora.h"
 
 namespace vitrine::serve {
@@ -114,7 +115,7 @@ std::string Watch::text_with_values(const OrderedJson& json, const Choice& choic
   read.resize(std::min(read.size(), static_cast<size_t>(seen.rows)));
   OrderedJson inspected = tokens_json(service_.engine(), read);
   const bool same_slices = std::ranges::none_of(hooks_, [](const auto& hook) { return from_the_end(parse_hook_query(hook)); });
-  if (edits_.empty() && same_slices) inspected["command"] = trace_command(service_, hooks_, adapters_, read);
+  if (edits_.empty() && same_slices) inspected["command"] = command_line(service_, trace_words(hooks_), adapters_, read);
   return with_member(json, "inspect", with_member(inspected, "hooks", hooks_text(seen.recorder)));
 }
 

@@ -7,8 +7,8 @@
 
 #include "hooks/hooks.h"
 #include "intervene/intervene.h"
+#include "requests/fields.h"
 #include "serve/answer.h"
-#include "serve/fields.h"
 #include "serve/inside.h"
 
 namespace vitrine::serve {

@@ -110,4 +110,13 @@ std::vector<ValueEdit> plan_edits(Engine& engine, const Intervention& interventi
   });
 }
 
+std::unique_ptr<Interventions> planned(Engine& engine, const Recipe& recipe, const std::vector<int32_t>& ids) {
+  RecipePrompts prompts;
+  prompts.clean = ids;
+  SourceValues values(engine);
+  auto changes = std::make_unique<Interventions>();
+  for (const Intervention& one : recipe.interventions) changes->append(plan_edits(engine, one, prompts, values));
+  return changes;
+}
+
 }  // namespace vitrine

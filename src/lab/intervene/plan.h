@@ -2,6 +2,7 @@
 // From what a recipe says to edits of hooks, for one model and one prompt: parts of the model by name, and the values to put
 // there, which other runs give.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,5 +47,8 @@ class SourceValues {
 /// of other lengths, and values that do not fit into memory.
 std::vector<ValueEdit> plan_edits(Engine& engine, const Intervention& intervention, const RecipePrompts& prompts,
                                   SourceValues& values);
+
+/// The interventions of a recipe, in their order, for a run of `ids`. Errors: as plan_edits.
+std::unique_ptr<Interventions> planned(Engine& engine, const Recipe& recipe, const std::vector<int32_t>& ids);
 
 }  // namespace vitrine

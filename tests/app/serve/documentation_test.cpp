@@ -5,6 +5,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "generate/sampling_options.h"
+#include "requests/request.h"
 #include "serve/routes.h"
 #include "serve/sampling_fields.h"
 
@@ -21,6 +23,12 @@ std::string endpoint_table() {
   for (const Route& route : routes())
     table += "| `" + std::string(route.method) + " " + route.path + "` | " + route.summary +
              (route.open ? " Needs no key." : "") + " |\n";
+  return table;
+}
+
+std::string request_table() {
+  std::string table = "| request | answer |\n| --- | --- |\n";
+  for (const Request& request : requests()) table += "| `" + std::string(request.name) + "` | " + cell(request.summary) + " |\n";
   return table;
 }
 
@@ -52,6 +60,7 @@ std::string field_table(const std::vector<Field>& fields, bool shared) {
 
 std::string table_named(const std::string& name) {
   if (name == "endpoints") return endpoint_table();
+  if (name == "requests") return request_table();
   if (name == "sampling") return field_table(sampling_fields(), true);
   if (name == "foreign") return field_table(foreign_fields(), true);
   for (const Route& route : routes())
@@ -103,6 +112,24 @@ TEST(Documentation, SettingsOfThePageAreThoseOfTheCode) {
   written += "} satisfies Record<string, SamplingOption>;\n";
   if (std::getenv("VITRINE_WRITE_DOCS") != nullptr) std::ofstream(path) << written;
   EXPECT_EQ(written, page) << "run this test with VITRINE_WRITE_DOCS=1";
+}
+
+TEST(Fields, NoTableNamesAFieldTwiceAndEveryFieldIsExplained) {
+  for (const Route& route : routes()) {
+    if (route.fields == nullptr) continue;
+    std::set<std::string> names;
+    for (const Field& field : route.fields()) {
+      EXPECT_TRUE(names.insert(field.name).second) << route.path << " " << field.name;
+      EXPECT_FALSE(field.about.empty()) << route.path << " " << field.name;
+      if (field.use == Use::refused) {
+        EXPECT_TRUE(OrderedJson::parse(field.harmless).is_array()) << field.name;
+      }
+    }
+    for (const Field& field : route.fields())
+      if (!field.same_as.empty()) {
+        EXPECT_TRUE(names.contains(field.same_as)) << route.path << " " << field.name;
+      }
+  }
 }
 
 }  // namespace

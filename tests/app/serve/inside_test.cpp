@@ -13,6 +13,7 @@
 #include "inspect/parts.h"
 #include "intervene/run.h"
 #include "ops/stopping.h"
+#include "requests/shared.h"
 #include "support.h"
 
 namespace vitrine::serve {
@@ -205,9 +206,9 @@ TEST(HeadNumbers, AreRefusedWhereTheyMeanTwoHeads) {
   EXPECT_NO_THROW(refuse_head_numbers(edits(1.2), 12));
   EXPECT_NO_THROW(refuse_head_numbers(edits(3.0), 12));
   EXPECT_NO_THROW(refuse_head_numbers(edits(1.11), 12));
-  EXPECT_THROW(refuse_head_numbers(edits(1.1), 11), ApiError);
-  EXPECT_THROW(refuse_head_numbers(edits(OrderedJson::array({"2.1", 1.2})), 21), ApiError);
-  EXPECT_THROW(refuse_head_numbers({{"path", {{"senders", {{"head", 3.1}}}}}}, 12), ApiError);
+  EXPECT_THROW(refuse_head_numbers(edits(1.1), 11), RequestError);
+  EXPECT_THROW(refuse_head_numbers(edits(OrderedJson::array({"2.1", 1.2})), 21), RequestError);
+  EXPECT_THROW(refuse_head_numbers({{"path", {{"senders", {{"head", 3.1}}}}}}, 12), RequestError);
 }
 
 TEST_F(Inside, RefusalsNameTheField) {

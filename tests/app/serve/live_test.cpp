@@ -1,5 +1,5 @@
 // GET /explain, GET /v1/live, POST /v1/live/{request}: the page of the walk-through, and an engine that answers it as its own.
-#include "live/live.h"
+#include "requests/live.h"
 
 #include <algorithm>
 #include <mutex>
@@ -42,6 +42,11 @@ TEST_F(ServedLive, AnswersAreThoseOfAnEngineOfThePagesOwn) {
   same("inspect",
        {{"prompt", text}, {"hooks", {"blocks.2.attn.hook_pattern[heads=1]", "blocks.*.hook_resid_post[positions=-1]"}}});
   same("inspect", {{"prompt", text}, {"hooks", {"hook_logits[positions=-1]"}}, {"edits", edits}});
+  same("lens", {{"prompt", text}, {"positions", {-1}}, {"top", 3}});
+  same("heads", {{"prompt", text}, {"token", 300}, {"against", 301}});
+  same("attribute", {{"prompt", text}, {"steps", 2}});
+  same("score", {{"prompts", {text, served.alone.prompt_ids(text)}}});
+  same("steer", {{"prompt", text}, {"max_tokens", 4}, {"edits", edits}});
   same("units", {{"prompt", text}, {"layer", 6}, {"position", 3}, {"units", 3}, {"top", 2}});
   same("patch", {{"prompt", text}, {"interventions", edits}, {"top", 4}, {"all_positions", true}});
   same("patch", {{"prompt", text}, {"metric", {{"logprob", 300}}}, {"ablate", {{"what", "z"}, {"layers", {1}}}}});
@@ -96,21 +101,21 @@ TEST_F(ServedLive, RefusalsNameWhatIsWrong) {
   expect_error(served.get("/v1/live/next"), 405, "", "POST");
   expect_error(served.ask("POST", "/v1/live/next", "{\"prompt\": \"a"), 400, "", "JSON");
   expect_error(served.ask("POST", "/v1/live/next", "[]"), 400, "", "object");
-  refuses("next", OrderedJson::object(), "", "prompt");
+  refuses("next", OrderedJson::object(), "prompt", "missing");
   refuses("next", {{"prompt", ""}, {"add_special", false}}, "", "the prompt is empty");
-  refuses("next", {{"prompt", OrderedJson::array({1 << 30})}}, "", "outside the vocabulary");
-  refuses("next", {{"prompt", OrderedJson::array({-1})}}, "", "outside the vocabulary");
+  refuses("next", {{"prompt", OrderedJson::array({1 << 30})}}, "prompt", "0 to 6143");
+  refuses("next", {{"prompt", OrderedJson::array({-1})}}, "prompt", "0 to 6143");
   refuses("next", {{"prompt", OrderedJson::array({"a"})}}, "prompt", "list");
-  refuses("next", {{"prompt", {{"text", "a"}}}}, "", "prompt");
+  refuses("next", {{"prompt", {{"text", "a"}}}}, "prompt", "a string or a list");
   refuses("next", {{"prompt", std::vector<int>(5000, 300)}}, "", "5000");
   refuses("next", {{"prompt", "a"}, {"temperature", -1}}, "temperature", "0");
   refuses("next", {{"prompt", "a"}, {"top", 0}}, "top", "1");
   refuses("generate", {{"prompt", "a"}, {"max_tokens", 1 << 20}}, "max_tokens", "4096");
   refuses("generate", {{"prompt", "a"}, {"seed", -3}}, "seed", "0");
-  refuses("inspect", {{"prompt", "a"}}, "", "hooks");
-  refuses("inspect", {{"prompt", std::vector<int>(1000, 300)}, {"hooks", {"hook_logits"}}}, "", "slices");
+  refuses("inspect", {{"prompt", "a"}}, "hooks", "missing");
+  refuses("inspect", {{"prompt", std::vector<int>(1000, 300)}, {"hooks", {"hook_logits"}}}, "hooks", "slices");
   refuses("document", {{"prompt", "a"}, {"pictures", {"no-such"}}}, "", "no-such");
-  refuses("document", {{"prompt", "a"}, {"pictures", OrderedJson::array()}}, "", "pictures");
+  refuses("document", {{"prompt", "a"}, {"pictures", OrderedJson::array()}}, "pictures", "empty");
   refuses("document", {{"prompt", "a"}, {"layer", 99}, {"pictures", {"attention"}}}, "", "99");
   refuses("patch", {{"prompt", "a"}, {"interventions", {{{"head", "99.0"}, {"do", "zero"}}}}}, "", "99");
   refuses("units", {{"prompt", "a"}, {"layer", 99}}, "", "99");
@@ -161,8 +166,7 @@ TEST(ServedLiveModels, QuantizedOnesRunAsTheyAre) {
   const OrderedJson prompt = {5, 3, 7, 9, 11};
   for (const char* request : {"next", "document"}) {
     const OrderedJson body = {{"prompt", prompt}, {"gradients", false}};
-    OrderedJson mine = served.made("/v1/live/" + std::string(request), body);
-    mine.erase("ignored_fields");  // of next, which draws no gradients
+    const OrderedJson mine = served.made("/v1/live/" + std::string(request), body);
     EXPECT_EQ(mine, OrderedJson::parse(alone.answer(request, body.dump())));
   }
 }

@@ -4,6 +4,7 @@
 
 #include "hooks/trace.h"
 #include "ops/listening.h"
+#include "requests/shared.h"
 #include "serve/inside.h"
 #include "support.h"
 

@@ -1,4 +1,4 @@
-// The engine of a live page, behind one question: `ask(request, body)`, the requests of src/app/live/requests.h. Where it runs is its
+// The engine of a live page, behind one question: `ask(request, body)`, the requests of src/app/requests/request.h. Where it runs is its
 // own affair: in a thread of the page (thread.ts), or in the server that gave the page (server.ts).
 
 export interface Engine {

@@ -1,4 +1,4 @@
-#include "live/live.h"
+#include "requests/live.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "intervene/run.h"
-#include "live/requests.h"
 #include "model/adapter.h"
 #include "ops/stopping.h"
 #include "picture/page/page.h"
+#include "requests/request.h"
 
 namespace vitrine {
 namespace {
@@ -112,13 +112,16 @@ TEST_F(LiveTest, GenerateInspectAndTrain) {
 TEST_F(LiveTest, RefusesInWords) {
   const auto has = [](const std::string& message, const char* part) { return message.find(part) != std::string::npos; };
   EXPECT_TRUE(has(refused("nothing", {}), "nothing"));
-  EXPECT_TRUE(has(refused("next", Json::array()), "not an object"));
+  EXPECT_TRUE(has(refused("next", Json::array()), "a list; expected an object"));
   EXPECT_TRUE(has(refused("next", Json::object()), "prompt"));
-  EXPECT_TRUE(has(refused("next", {{"prompt", Json::array({1 << 30})}}), "outside the vocabulary"));
+  EXPECT_TRUE(has(refused("next", {{"prompt", Json::array({1 << 30})}}), "holds the token 1073741824"));
   EXPECT_TRUE(has(refused("next", {{"prompt", "a"}, {"top_k", "many"}}), "top_k"));
   EXPECT_TRUE(has(refused("next", {{"prompt", "a"}, {"temperature", -1}}), "temperature"));
   EXPECT_TRUE(has(refused("document", {{"prompt", "a"}, {"pictures", {"no-such"}}}), "no-such"));
   EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}}), "hooks"));
+  EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}, {"hooks", "hook_embed"}, {"format", "safetensors"}}), "expected json"));
+  EXPECT_TRUE(has(refused("next", {{"messages", {{{"role", "user"}, {"content", "a"}}}}}), "server"));
+  EXPECT_TRUE(has(refused("lens", {{"prompt", "a"}, {"positions", {99}}}), "99"));
   EXPECT_TRUE(has(refused("patch", {{"prompt", "a"}, {"interventions", {{{"head", "99.0"}, {"do", "zero"}}}}}), "99"));
   EXPECT_TRUE(has(refused("train", {{"prompt", "Onc"}, {"target", "e"}}), "target"));
   EXPECT_TRUE(has(Json::parse(live.answer("next", "{\"prompt\": \"a\""))["error"]["message"], "the request"));
@@ -127,14 +130,18 @@ TEST_F(LiveTest, RefusesInWords) {
 // Over somebody's engine: how a server answers.
 class LiveRequests : public testing::Test {
  protected:
-  static LiveModel of(Engine& engine) {
+  static std::string answer(const Host& host, const char* name, const std::string& body) {
+    Fields fields(body, find_request(name).fields);
+    return find_request(name).answer(host, fields).text(fields);
+  }
+  static Host of(Engine& engine) {
     return {.engine = engine, .name = engine.name(), .run = [&engine](const auto& work) { work(engine); }, .threads = 1};
   }
 };
 
 TEST_F(LiveRequests, RunInPiecesThatLeaveTheEngineFree) {
   Engine engine(shipped(), {.threads = 1, .numerics = {.f32 = true}});
-  LiveModel model = of(engine);
+  Host model = of(engine);
   int pieces = 0;
   model.run = [&](const auto& work) {
     ++pieces;
@@ -148,7 +155,7 @@ TEST_F(LiveRequests, RunInPiecesThatLeaveTheEngineFree) {
                        {"hooks", {"blocks.*.hook_resid_post"}},
                        {"interventions", {{{"head", "3.1"}, {"do", "zero"}}}}};
     pieces = 0;
-    EXPECT_EQ(live_answer(model, request, OrderedJson::parse(body.dump())), alone.answer(request, body.dump())) << request;
+    EXPECT_EQ(answer(model, request, body.dump()), alone.answer(request, body.dump())) << request;
     const std::string_view name = request;
     EXPECT_GE(pieces, name == "document" ? 31 : name == "generate" ? 16 : 1) << request;
   }
@@ -156,10 +163,10 @@ TEST_F(LiveRequests, RunInPiecesThatLeaveTheEngineFree) {
 
 TEST_F(LiveRequests, AStepOfTrainingEndsWithWhoAskedForIt) {
   Engine engine(shipped(), {.threads = 1});
-  LiveModel model = of(engine);
+  Host model = of(engine);
   const std::atomic<bool> gone = true;
   model.gone = &gone;
-  EXPECT_THROW(live_answer(model, "train", OrderedJson::parse(R"({"prompt": "Once", "target": " upon"})")), Stopped);
+  EXPECT_THROW(answer(model, "train", R"({"prompt": "Once", "target": " upon"})"), Stopped);
 }
 
 TEST_F(LiveRequests, AStepOfTrainingIsRefusedBesideAnAdapter) {
@@ -168,12 +175,12 @@ TEST_F(LiveRequests, AStepOfTrainingIsRefusedBesideAnAdapter) {
   open_adapter(opened, golden + "/lora/gpt2_a/adapter");
   Engine engine(std::move(opened), {.threads = 1});
   try {
-    live_answer(of(engine), "train", OrderedJson::parse(R"({"prompt": "Once", "target": " upon"})"));
+    answer(of(engine), "train", R"({"prompt": "Once", "target": " upon"})");
     ADD_FAILURE() << "not refused";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("adapter"), std::string::npos) << error.what();
   }
-  EXPECT_NE(live_answer(of(engine), "next", OrderedJson::parse(R"({"prompt": "Once"})")).find("logprob"), std::string::npos);
+  EXPECT_NE(answer(of(engine), "next", R"({"prompt": "Once"})").find("logprob"), std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// What a request may hold. Each endpoint has a table of its fields; reading, errors, the OpenAPI document and the tables of
+// What a request in JSON may hold. Each has a table of its fields; reading, errors, the OpenAPI document and the tables of
 // docs/http-api.md come from it. A field is honored, or ignored and named in the answer, or refused by name.
 #include <cstdint>
 #include <initializer_list>
@@ -8,11 +8,23 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "serve/api_error.h"
+#include "base/error.h"
+#include "base/json.h"
 
-namespace vitrine::serve {
+namespace vitrine {
+
+/// A request is wrong: what() says how.
+struct RequestError : InputError {
+  RequestError(const std::string& message, std::string error_code, std::string field_name = {})
+      : InputError(message), code(std::move(error_code)), field(std::move(field_name)) {}
+  std::string code;   // a word for programs: "invalid_value"
+  std::string field;  // the one that is wrong; empty: none
+};
+/// An error about one field.
+RequestError invalid(const std::string& field, const std::string& message, std::string code = "invalid_value");
 
 /// Types that a value may have; several are joined by |.
 namespace type {
@@ -41,16 +53,17 @@ std::vector<Field> joined(const std::vector<std::vector<Field>>& tables);
 /// "a number from 0 to 2", "a string or a list of strings".
 std::string expected(const Field& field);
 
+/// Errors: RequestError invalid_json.
+OrderedJson parse_body(const std::string& body);
+
 /// A request's fields, checked against a table. A field that is null counts as absent.
 class Fields {
  public:
-  /// Errors: ApiError naming the field, what it is and what was expected: for a wrong type or range, for a field that is refused,
-  /// for a missing one that is required, with `strict` also for one that is unknown.
+  /// Errors: RequestError naming the field, what it is and what was expected: for a wrong type or range, for a field that is
+  /// refused, for a missing one that is required, with `strict` also for one that is unknown.
   Fields(const std::string& body, const std::vector<Field>& table, bool strict = false);
 
   const OrderedJson* find(const std::string& name) const;
-  /// The whole body; every honored field counts as asked for.
-  const OrderedJson& all() const;
   bool has(const std::string& name) const { return find(name) != nullptr; }
   std::optional<double> number(const std::string& name) const;
   std::optional<int64_t> integer(const std::string& name) const;
@@ -67,6 +80,8 @@ class Fields {
   /// The fields of the request that change nothing, for the answer. Errors: std::logic_error if an honored field was not asked
   /// for: a mistake in the endpoint.
   const std::set<std::string>& ignored() const;
+  /// Their names as the last member of an answer, if there are any.
+  void add_ignored(OrderedJson& json) const;
 
  private:
   const Field* known(const std::string& name) const;
@@ -78,10 +93,13 @@ class Fields {
   mutable std::set<std::string> asked_;
 };
 
-/// Errors: ApiError naming a member of the object at `where` that is not among `known`; null counts as absent.
+/// Errors: RequestError naming a member of the object at `where` that is not among `known`; null counts as absent.
 void refuse_others(const OrderedJson& object, const std::string& where, std::initializer_list<std::string_view> known);
 
 /// "a string", "a list": what a value is, for messages.
 std::string kind_of(const OrderedJson& value);
 
-}  // namespace vitrine::serve
+/// Compact JSON; bytes that are not UTF-8 become U+FFFD.
+std::string json_text(const OrderedJson& json);
+
+}  // namespace vitrine

@@ -1,11 +1,9 @@
 // A request's fields are honored, named as ignored, or refused by name; nothing is silent.
-#include "serve/fields.h"
+#include "requests/fields.h"
 
 #include <gtest/gtest.h>
 
-#include "serve/routes.h"
-
-namespace vitrine::serve {
+namespace vitrine {
 namespace {
 
 std::vector<Field> table() {
@@ -26,21 +24,20 @@ std::vector<Field> table() {
 
 const std::vector<Field> kTable = table();
 
-ApiError error_of(const std::string& body, bool strict = false) {
+RequestError error_of(const std::string& body, bool strict = false) {
   try {
     const Fields fields(body, kTable, strict);
     for (const Field& field : kTable)
       if (field.use == Use::honored) fields.find(field.name);
-  } catch (const ApiError& e) {
+  } catch (const RequestError& e) {
     return e;
   }
   ADD_FAILURE() << body << " was taken";
-  return {0, "", ""};
+  return {"", ""};
 }
 
-void expect(const ApiError& e, const std::string& param, const std::string& code, const std::string& message) {
-  EXPECT_EQ(e.status, 400);
-  EXPECT_EQ(e.param, param);
+void expect(const RequestError& e, const std::string& param, const std::string& code, const std::string& message) {
+  EXPECT_EQ(e.field, param);
   EXPECT_EQ(e.code, code);
   EXPECT_STREQ(e.what(), message.c_str());
 }
@@ -117,23 +114,5 @@ TEST(Fields, BodiesThatAreNoObjectAreRefused) {
   EXPECT_EQ(error_of(wide + "\"needed\":\"a\"}").code, "invalid_json");
 }
 
-TEST(Fields, NoTableNamesAFieldTwiceAndEveryFieldIsExplained) {
-  for (const Route& route : routes()) {
-    if (route.fields == nullptr) continue;
-    std::set<std::string> names;
-    for (const Field& field : route.fields()) {
-      EXPECT_TRUE(names.insert(field.name).second) << route.path << " " << field.name;
-      EXPECT_FALSE(field.about.empty()) << route.path << " " << field.name;
-      if (field.use == Use::refused) {
-        EXPECT_TRUE(OrderedJson::parse(field.harmless).is_array()) << field.name;
-      }
-    }
-    for (const Field& field : route.fields())
-      if (!field.same_as.empty()) {
-        EXPECT_TRUE(names.contains(field.same_as)) << route.path << " " << field.name;
-      }
-  }
-}
-
 }  // namespace
-}  // namespace vitrine::serve
+}  // namespace vitrine

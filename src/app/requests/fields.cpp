@@ -1,13 +1,9 @@
-#include "serve/fields.h"
+#include "requests/fields.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-
-#include "base/error.h"
-#include "base/json.h"
-
-namespace vitrine::serve {
+namespace vitrine {
 namespace {
 
 std::string figure(double x) {
@@ -53,6 +49,10 @@ std::string shown(const OrderedJson& value) {
 
 }  // namespace
 
+RequestError invalid(const std::string& field, const std::string& message, std::string code) {
+  return {message, std::move(code), field};
+}
+
 Field Field::ignored(std::string name, std::string about) { return {std::move(name), ~0U, std::move(about), Use::ignored}; }
 
 Field Field::refused(std::string name, std::string about, std::string harmless) {
@@ -84,6 +84,8 @@ void refuse_others(const OrderedJson& object, const std::string& where, std::ini
   }
 }
 
+std::string json_text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
 std::string expected(const Field& field) {
   std::vector<std::string> words;
   const bool low = std::isfinite(field.low), high = std::isfinite(field.high);
@@ -109,13 +111,16 @@ std::string expected(const Field& field) {
   return text;
 }
 
-Fields::Fields(const std::string& body, const std::vector<Field>& table, bool strict) : table_(table) {
+OrderedJson parse_body(const std::string& body) {
   try {
-    body_ = parse_ordered_json(body, "the request's body");
+    return parse_ordered_json(body, "the request's body");
   } catch (const InputError& e) {
-    throw ApiError(400, "invalid_json", e.what());
+    throw RequestError(e.what(), "invalid_json");
   }
-  if (!body_.is_object()) throw ApiError(400, "invalid_json", "the request's body is " + kind_of(body_) + "; expected an object");
+}
+
+Fields::Fields(const std::string& body, const std::vector<Field>& table, bool strict) : table_(table), body_(parse_body(body)) {
+  if (!body_.is_object()) throw RequestError("the request's body is " + kind_of(body_) + "; expected an object", "invalid_json");
   for (const auto& [name, value] : body_.items()) {
     if (value.is_null()) continue;
     const Field* field = known(name);
@@ -176,12 +181,6 @@ const OrderedJson* Fields::find(const std::string& name) const {
   return value;
 }
 
-const OrderedJson& Fields::all() const {
-  for (const Field& field : table_)
-    if (field.use == Use::honored) asked_.insert(field.name);
-  return body_;
-}
-
 std::optional<double> Fields::number(const std::string& name) const {
   const OrderedJson* value = find(name);
   return value == nullptr ? std::nullopt : std::optional(value->get<double>());
@@ -231,4 +230,8 @@ const std::set<std::string>& Fields::ignored() const {
   return ignored_;
 }
 
-}  // namespace vitrine::serve
+void Fields::add_ignored(OrderedJson& json) const {
+  if (!ignored().empty()) json["ignored_fields"] = ignored();
+}
+
+}  // namespace vitrine

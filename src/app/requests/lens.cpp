@@ -1,0 +1,50 @@
+// lens: what the model would predict after each layer.
+#include "inspect/parts.h"
+#include "requests/shared.h"
+
+namespace vitrine {
+namespace {
+
+constexpr size_t kMostReadings = 100'000;  // points times positions times tokens
+
+RequestAnswer lens_answer(const Host& host, Fields& fields) {
+  const std::vector<int32_t> ids = read_prompt(host, fields).ids;
+  const std::vector<int64_t> positions = positions_field(fields.integers("positions"), ids.size(), "positions");
+  const int64_t top = fields.integer("top").value_or(5);
+  const size_t readings = (positions.empty() ? ids.size() : positions.size()) *
+                          static_cast<size_t>(host.engine.shape().n_layers + 1) * static_cast<size_t>(top);
+  if (readings > kMostReadings)
+    throw invalid("positions", "the answer would hold " + std::to_string(readings) + " tokens, and may hold " +
+                                   std::to_string(kMostReadings) + "; ask for fewer positions");
+  LogitLens found;
+  host.run([&](Engine& engine) { found = logit_lens(engine, ids, positions, top); });
+  RequestAnswer answer{tokens_json(host.engine, ids)};
+  answer.json["layers"] = OrderedJson::array();
+  for (size_t point = 0; point < found.points.size(); ++point) {
+    OrderedJson rows = OrderedJson::array();
+    for (size_t i = 0; i < found.positions.size(); ++i) {
+      const LensReading& reading = found.at(point, i);
+      rows.push_back({{"position", found.positions[i]},
+                      {"top", top_json(host.engine, reading.top)},
+                      {"kl", number_or_null(reading.kl)},
+                      {"rank", reading.rank + 1},
+                      {"logprob", number_or_null(reading.logprob)}});
+    }
+    answer.json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
+  }
+  answer.add_command(host, {"picture", "logit-lens", "--json"}, ids);
+  return answer;
+}
+
+}  // namespace
+
+Request lens_request() {
+  return {"lens", "The logit lens: what the model would predict after each layer.",
+          joined({prompt_fields(),
+                  {{"positions", type::integers, "The positions to read; negative ones count from the end. Default: all."},
+                   top_field("Number of most likely tokens at each point. Default: 5.", 100),
+                   Field::refused("edits", "the lens shows the unedited model; /v1/inspect takes edits")}}),
+          lens_answer};
+}
+
+}  // namespace vitrine

@@ -1,0 +1,24 @@
+#pragma once
+// The engine of a live page: one opened model that answers requests (requests/request.h) in JSON, so that a page asks a
+// WebAssembly module or a server in the same words.
+#include <string>
+#include <string_view>
+
+#include "runtime/engine.h"
+
+namespace vitrine {
+
+class Live {
+ public:
+  /// model: as Engine. Errors: as Engine.
+  explicit Live(std::string_view model, const EngineOptions& options = {});
+
+  /// The answer to a request. Never throws: what went wrong is {"error": {"message": …}}.
+  std::string answer(std::string_view request, const std::string& body);
+
+ private:
+  std::string model_;
+  Engine engine_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,48 @@
+// score: log-probabilities of prompts' tokens.
+#include <cmath>
+
+#include "requests/shared.h"
+
+namespace vitrine {
+
+OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
+                        const std::vector<std::vector<float>>& logprobs) {
+  OrderedJson results = OrderedJson::array();
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    OrderedJson json = tokens_json(engine, prompts[i]);
+    json["logprobs"] = OrderedJson::array({nullptr});
+    double sum = 0;
+    for (const float logprob : logprobs[i]) {
+      json["logprobs"].push_back(number_or_null(static_cast<double>(logprob)));
+      sum += static_cast<double>(logprob);
+    }
+    const bool any = !logprobs[i].empty();
+    const double nll = any ? -sum / static_cast<double>(logprobs[i].size()) : 0;
+    json["nll"] = any ? number_or_null(nll) : OrderedJson(nullptr);
+    json["perplexity"] = any ? number_or_null(std::exp(nll)) : OrderedJson(nullptr);
+    results.push_back(std::move(json));
+  }
+  return {
+      {"results", std::move(results)},
+      {"definition", "nll: the mean of -log p of all tokens but the first, each given those before it; perplexity: exp(nll)"}};
+}
+
+namespace {
+
+RequestAnswer score_answer(const Host& host, Fields& fields) {
+  const std::vector<std::vector<int32_t>> prompts = read_prompts(host, fields);
+  std::vector<std::vector<float>> logprobs;
+  for (const std::vector<int32_t>& ids : prompts)
+    host.run([&](Engine& engine) { logprobs.push_back(engine.token_logprobs(ids)); });
+  return {scores_json(host.engine, prompts, logprobs)};
+}
+
+}  // namespace
+
+Request score_request() {
+  return {"score", "Log-probabilities of a text's tokens, and its perplexity.",
+          joined({prompt_fields(), {{"prompts", type::list, "Several prompts, texts or lists of ids, instead of one."}}}),
+          score_answer};
+}
+
+}  // namespace vitrine
