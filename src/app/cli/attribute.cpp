@@ -90,8 +90,6 @@ void run_attribute(AttributeArguments o) {
   }
 }
 
-}  // namespace
-
 Action define_attribute(CLI::App& app) {
   auto o = std::make_shared<AttributeArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -109,5 +107,16 @@ Action define_attribute(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_attribute(*o); };
 }
+
+}  // namespace
+
+const Command attribute_command = {
+    "attribute", "Show which tokens of a prompt a prediction depends on",
+    "Uses gradients of a token's log-probability with respect to the embeddings: saliency (the gradient's length, as a "
+    "share of the sum), gradient times input, and integrated gradients, which sum to the difference between the prompt "
+    "and the baseline. docs/attribution.md explains them.",
+    "vitrine attribute \"Once upon a time there was a little girl who\"\n"
+    "vitrine attribute \"The king and the queen had a\" --token \" son\" --against \" daughter\" --steps 16",
+    define_attribute};
 
 }  // namespace vitrine::cli

@@ -158,8 +158,6 @@ void run_bench(const BenchArguments& o) {
   line(fmt::format("decode {}", o.decode), decode, decode_share, "the reading limit");
 }
 
-}  // namespace
-
 Action define_bench(CLI::App& app) {
   auto o = std::make_shared<BenchArguments>();
   add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or the context length");
@@ -171,5 +169,13 @@ Action define_bench(CLI::App& app) {
   add_cache_types(app, o->model);
   return [o] { run_bench(*o); };
 }
+
+}  // namespace
+
+const Command bench_command = {
+    "bench", "Measure the machine's limits and the model's share of them",
+    "Prefill is compared with the peak of f32 multiply-adds in registers (tile instructions can exceed it), decode with the "
+    "speed at which the weights can be read. Use an idle machine.",
+    "vitrine bench --prompt 64 --decode 8 --repeat 1", define_bench};
 
 }  // namespace vitrine::cli

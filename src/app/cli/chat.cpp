@@ -79,8 +79,6 @@ void run_chat(const ChatArguments& o) {
   }
 }
 
-}  // namespace
-
 Action define_chat(CLI::App& app) {
   auto o = std::make_shared<ChatArguments>();
   app.add_option("TEXT", o->text, "Your message; without it, lines are read from standard input")->check(not_empty());
@@ -99,5 +97,14 @@ Action define_chat(CLI::App& app) {
   add_cache_types(app, o->model);
   return [o] { run_chat(*o); };
 }
+
+}  // namespace
+
+const Command chat_command = {
+    "chat", "Chat with a model through its chat template",
+    "Reads your messages line by line, or one TEXT, and streams the answers. Control tokens spelled out in a message stay "
+    "text. If the tokenizer adds BOS, it occurs once at the beginning, whether the template writes it or not. --show-prompt "
+    "prints what the template wrote.",
+    "vitrine chat \"There was once a king\" --template examples/plain-chat.jinja --max-tokens 24", define_chat};
 
 }  // namespace vitrine::cli

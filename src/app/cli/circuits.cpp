@@ -286,8 +286,6 @@ void run_circuits(CircuitsArguments o) {
       given(o) ? "" : ", the second half of them the first again", plural(o.offset, "position"));
 }
 
-}  // namespace
-
 Action define_circuits(CLI::App& app) {
   auto o = std::make_shared<CircuitsArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -311,5 +309,16 @@ Action define_circuits(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_circuits(*o); };
 }
+
+}  // namespace
+
+const Command circuits_command = {
+    "circuits", "Show what each attention head attends to, and its QK and OV circuits",
+    "For every head: how much of its attention goes to the previous token, to earlier copies of the token, to what "
+    "followed them (induction) and to the first token, as a mean over the queries that have such keys; the eigenvalue "
+    "copying score of its full OV circuit; rank and largest singular values of QK and OV, with the norms' weights folded "
+    "in. Then the strongest compositions: which later head reads what an earlier head writes. Without a prompt, heads are "
+    "scored on a sequence of random tokens, repeated once.",
+    "vitrine circuits\nvitrine circuits \"the old king and the old queen\" --layer 2 --compositions 0 --json", define_circuits};
 
 }  // namespace vitrine::cli

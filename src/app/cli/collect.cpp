@@ -127,8 +127,6 @@ void run_collect(CollectArguments o) {
       o.collect.out, speed_text(speed));
 }
 
-}  // namespace
-
 Action define_collect(CLI::App& app) {
   auto o = std::make_shared<CollectArguments>();
   app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
@@ -156,5 +154,18 @@ Action define_collect(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_collect(*o); };
 }
+
+}  // namespace
+
+const Command collect_command = {
+    "collect", "Write activations of a corpus to disk",
+    "Runs text in contexts of --context tokens and writes the values at hooks for every token, with the tokens' ids and "
+    "positions, as safetensors shards beside a manifest. Each document is split into contexts separately, and each "
+    "context begins with BOS if the tokenizer adds it to texts. Blocks after the last hook are skipped. Memory does not "
+    "grow with the corpus. An interrupted run loses only its current shard: --resume continues after the last complete "
+    "one, and writes the same bytes. docs/collect.md describes the files.",
+    "vitrine collect examples/fables.txt --document '\\n\\n\\n' --hooks blocks.3.hook_resid_post --max-tokens 2000 --out "
+    "fables-activations",
+    define_collect};
 
 }  // namespace vitrine::cli

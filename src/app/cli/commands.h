@@ -1,45 +1,14 @@
 #pragma once
-// Each command's define function (see command.h), named here once for the table.
+// Each command (see command.h), named here once for the table.
 #include "cli/command.h"
 
 namespace vitrine::cli {
 
-Action define_attribute(CLI::App& app);
-Action define_bench(CLI::App& app);
-Action define_chat(CLI::App& app);
-Action define_circuits(CLI::App& app);
-Action define_collect(CLI::App& app);
-Action define_compare(CLI::App& app);
-Action define_completion(CLI::App& app);
-Action define_convert(CLI::App& app);
-Action define_data(CLI::App& app);
-Action define_detokenize(CLI::App& app);
-Action define_distill(CLI::App& app);
-Action define_eval_choices(CLI::App& app);
-Action define_eval_compare(CLI::App& app);
-Action define_eval_perplexity(CLI::App& app);
-Action define_explain(CLI::App& app);
-Action define_extract_lora(CLI::App& app);
-Action define_features(CLI::App& app);
-Action define_graph(CLI::App& app);
-Action define_generate(CLI::App& app);
-Action define_imatrix(CLI::App& app);
-Action define_info(CLI::App& app);
-Action define_intervene(CLI::App& app);
-Action define_manual(CLI::App& app);
-Action define_merge(CLI::App& app);
-Action define_picture(CLI::App& app);
-Action define_predict(CLI::App& app);
-Action define_pull(CLI::App& app);
-Action define_sae_train(CLI::App& app);
-Action define_serve(CLI::App& app);
-Action define_tokenize(CLI::App& app);
-Action define_tokenizer_train(CLI::App& app);
-Action define_trace(CLI::App& app);
-Action define_train(CLI::App& app);
-Action define_curves(CLI::App& app);
-Action define_units(CLI::App& app);
-Action define_verify(CLI::App& app);
-Action define_warp(CLI::App& app);
+extern const Command attribute_command, bench_command, chat_command, circuits_command, collect_command, compare_command,
+    completion_command, convert_command, curves_command, data_command, detokenize_command, distill_command, eval_choices_command,
+    eval_compare_command, eval_perplexity_command, explain_command, extract_lora_command, features_command, generate_command,
+    graph_command, imatrix_command, info_command, intervene_command, manual_command, merge_command, picture_command,
+    predict_command, pull_command, sae_train_command, serve_command, tokenize_command, tokenizer_train_command, trace_command,
+    train_command, units_command, verify_command, warp_command;
 
 }  // namespace vitrine::cli

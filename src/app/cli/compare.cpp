@@ -161,8 +161,6 @@ void run_compare(const CompareArguments& o) {
   print_report(o, a, c);
 }
 
-}  // namespace
-
 Action define_compare(CLI::App& app) {
   auto o = std::make_shared<CompareArguments>();
   app.add_option("A", o->a, "A model, as for --model; its tokenizer is used for the text")->type_name("")->required();
@@ -174,5 +172,14 @@ Action define_compare(CLI::App& app) {
   add_run_options(app, o->model);
   return [o] { run_compare(*o); };
 }
+
+}  // namespace
+
+const Command compare_command = {
+    "compare", "Compare two files of one model, layer by layer",
+    "Runs one prompt through both: cosine and relative distance of the residual stream after every layer, the share of "
+    "attention that differs, the KL divergence of the predictions, and the first layer beyond --threshold. Use it for two "
+    "types of weights, such as f32 and Q8_0, or for two checkpoints of one training run.",
+    "vitrine compare tests/golden/models/llama/model tests/golden/gguf/llama_q8_0.gguf --tokens 5,3,7,9,11", define_compare};
 
 }  // namespace vitrine::cli

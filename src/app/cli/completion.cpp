@@ -51,6 +51,12 @@ std::vector<FirstWord> first_words() {
   return words;
 }
 
+Action define_completion(CLI::App& app) {
+  auto shell = std::make_shared<std::string>();
+  add_choice(app, "SHELL", *shell, "bash|zsh|fish", "The shell: bash, zsh or fish")->required();
+  return [shell] { write_out(*shell == "bash" ? bash_completion() : *shell == "zsh" ? zsh_completion() : fish_completion()); };
+}
+
 }  // namespace
 
 std::string bash_completion() {
@@ -177,10 +183,9 @@ std::string fish_completion() {
   return text;
 }
 
-Action define_completion(CLI::App& app) {
-  auto shell = std::make_shared<std::string>();
-  add_choice(app, "SHELL", *shell, "bash|zsh|fish", "The shell: bash, zsh or fish")->required();
-  return [shell] { write_out(*shell == "bash" ? bash_completion() : *shell == "zsh" ? zsh_completion() : fish_completion()); };
-}
+const Command completion_command = {
+    "completion", "Print the completion script of a shell",
+    "Load it with `source <(vitrine completion bash)`, or write it to your shell's completion folder.", "vitrine completion bash",
+    define_completion};
 
 }  // namespace vitrine::cli

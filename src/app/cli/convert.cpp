@@ -156,8 +156,6 @@ void convert_to_gguf(const ConvertArguments& o) {
 
 void run_convert(const ConvertArguments& o) { o.out.ends_with(".gguf") ? convert_to_gguf(o) : convert_to_directory(o); }
 
-}  // namespace
-
 Action define_convert(CLI::App& app) {
   auto o = std::make_shared<ConvertArguments>();
   app.add_option("IN", o->in, "A Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache")
@@ -188,5 +186,19 @@ Action define_convert(CLI::App& app) {
   add_json(app, o->json);
   return [o] { run_convert(*o); };
 }
+
+}  // namespace
+
+const Command convert_command = {
+    "convert", "Convert a model to a Hugging Face directory or a GGUF file, or merge an adapter into it",
+    "Reads a Hugging Face directory or a GGUF file. If OUT ends in .gguf, it writes one GGUF file for llama.cpp with "
+    "configuration, vocabulary and chat template; otherwise a directory with configuration, tokenizer and weights. "
+    "Weights are widened and rounded once, to nearest; in a GGUF file weights that already have the type are copied. "
+    "--adapter adds a LoRA adapter to the weights in f32, before they are rounded. See docs/models.md and docs/lora.md.",
+    "vitrine convert tests/golden/models/gpt2_a/model gpt2-bf16 --dtype bf16\n"
+    "vitrine convert tests/golden/gguf/llama_q8_0.gguf llama-f32 --dtype f32\n"
+    "vitrine convert models/tales9m tales9m-q8_0.gguf --dtype q8_0\n"
+    "vitrine convert tests/golden/models/gpt2_a/model gpt2-merged --adapter tests/golden/lora/gpt2_a/adapter --dtype f32",
+    define_convert};
 
 }  // namespace vitrine::cli

@@ -158,8 +158,6 @@ void run_curves(CurvesArguments o) {
   if (o.json) print_json(document);
 }
 
-}  // namespace
-
 Action define_curves(CLI::App& app) {
   auto o = std::make_shared<CurvesArguments>();
   app.add_option("RUN", o->runs, "Folders of runs, or their metrics.jsonl")->type_name("")->required();
@@ -174,5 +172,13 @@ Action define_curves(CLI::App& app) {
   add_json(app, o->json);
   return [o] { run_curves(*o); };
 }
+
+}  // namespace
+
+const Command curves_command = {
+    "curves", "Draw the metrics of training runs side by side",
+    "Reads metrics.jsonl of each run, also while it is running, or such a file directly, plain, .gz or .zst. --out writes "
+    "the same curves as a page that needs no network.",
+    "vitrine curves models/training/metrics.jsonl.gz models/training/metrics-long.jsonl.gz --metric val_loss", define_curves};
 
 }  // namespace vitrine::cli

@@ -179,8 +179,6 @@ void run_data(DataArguments o) {
       grouped(static_cast<int64_t>(tokens_per_second)), token(made.bos), token(made.eos));
 }
 
-}  // namespace
-
 Action define_data(CLI::App& app) {
   auto o = std::make_shared<DataArguments>();
   app.add_option("FILES", o->prepare.files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
@@ -235,5 +233,17 @@ Action define_data(CLI::App& app) {
   app.get_option("--template")->excludes(app.get_option("--check"));
   return [o] { run_data(*o); };
 }
+
+}  // namespace
+
+const Command data_command = {
+    "data", "Tokenize text files into training data",
+    "Reads plain files or JSON lines, compressed or not. Text is read as a stream, so memory does not grow with the "
+    "corpus. The output is the same for any number of threads. Control tokens spelled out in the text stay text. See "
+    "docs/token-data.md.",
+    "vitrine data examples/fables.txt --document '\\n\\n\\n' --valid 0.2 --out fables-tokens\n"
+    "vitrine data examples/fables.txt --tokenizer characters --out fables-characters\n"
+    "vitrine data --check fables-tokens/train",
+    define_data};
 
 }  // namespace vitrine::cli

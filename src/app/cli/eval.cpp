@@ -184,8 +184,6 @@ void run_perplexity(const PerplexityArguments& o) {
   print_buckets("occurrences in the text", result.by_frequency, second ? &second->by_frequency : nullptr);
 }
 
-}  // namespace
-
 Action define_eval_perplexity(CLI::App& app) {
   auto o = std::make_shared<PerplexityArguments>();
   add_eval_text_options(app, o->text);
@@ -203,5 +201,17 @@ Action define_eval_perplexity(CLI::App& app) {
   add_cache_types(app, o->model);
   return [o] { run_perplexity(*o); };
 }
+
+}  // namespace
+
+const Command eval_perplexity_command = {
+    "eval perplexity", "Measure how well a model predicts a text",
+    "Prints perplexity, the mean of -ln p, bits per byte and standard errors, with the definition that was used: what is "
+    "tokenized, which tokens come first, the windows and the scored tokens. Perplexities of two models can be compared if "
+    "definition and tokenizer are the same; bits per byte also across tokenizers. --like uses the definition of another "
+    "program. See docs/evaluation.md.",
+    "vitrine eval perplexity --file examples/fables.txt --context 256\n"
+    "vitrine eval perplexity --file examples/fables.txt --context 256 --like llama.cpp --json",
+    define_eval_perplexity};
 
 }  // namespace vitrine::cli

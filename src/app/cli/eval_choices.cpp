@@ -121,8 +121,6 @@ void run_choices(const ChoicesArguments& o) {
   if (files.size() > 1) print("centered accuracy, mean of {} tasks: {:.4f}\n", files.size(), centered_mean(results));
 }
 
-}  // namespace
-
 Action define_eval_choices(CLI::App& app) {
   auto o = std::make_shared<ChoicesArguments>();
   app.add_option("--file,-f", o->files, "JSON lines, one item per line; several files are several tasks (also .gz and .zst)")
@@ -136,5 +134,17 @@ Action define_eval_choices(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_choices(*o); };
 }
+
+}  // namespace
+
+const Command eval_choices_command = {
+    "eval choices", "Answer multiple-choice questions by log-likelihood",
+    "Reads the items of HellaSwag, ARC, PIQA and WinoGrande as JSON lines, or lines with context, choices and gold. A "
+    "choice's score is the log-likelihood of its tokens, with the prompts of lm-evaluation-harness without examples "
+    "(0-shot), and equal to its results item by item. Prints accuracy, length-normalized accuracy, standard errors, and "
+    "centered accuracy, whose mean is the formula of DCLM's core score.",
+    "vitrine eval choices --file examples/questions.jsonl --show-items\n"
+    "vitrine eval choices --file examples/questions.jsonl --json",
+    define_eval_choices};
 
 }  // namespace vitrine::cli

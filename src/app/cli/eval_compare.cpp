@@ -107,8 +107,6 @@ void run_eval_compare(const EvalCompareArguments& o) {
   print_comparison(a, b, result);
 }
 
-}  // namespace
-
 Action define_eval_compare(CLI::App& app) {
   auto o = std::make_shared<EvalCompareArguments>();
   app.add_option("OTHER", o->other, "The file to compare with --model, the original: quantized, rounded or merged from it")
@@ -118,5 +116,18 @@ Action define_eval_compare(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_eval_compare(*o); };
 }
+
+}  // namespace
+
+const Command eval_compare_command = {
+    "eval compare", "Compare a quantized file with its original over a text",
+    "OTHER is compared with --model: the KL divergence of the predictions (mean and percentiles), how often the most likely "
+    "token is "
+    "the same, both perplexities, the change of the probabilities of the text's tokens, and the error of the residual stream "
+    "after "
+    "every layer. `vitrine compare` shows one prompt token by token.",
+    "vitrine eval compare tests/golden/gguf/llama_q8_0.gguf --model tests/golden/models/llama/model --file "
+    "examples/fables.txt",
+    define_eval_compare};
 
 }  // namespace vitrine::cli

@@ -98,8 +98,6 @@ void run_extract_lora(ExtractArguments& o) {
   print_extracted(o, result, seconds);
 }
 
-}  // namespace
-
 Action define_extract_lora(CLI::App& app) {
   auto o = std::make_shared<ExtractArguments>();
   app.add_option("--model", o->model,
@@ -157,5 +155,18 @@ Action define_extract_lora(CLI::App& app) {
   }
   return [o] { run_extract_lora(*o); };
 }
+
+}  // namespace
+
+const Command extract_lora_command = {
+    "extract-lora", "Extract a LoRA adapter from a fine-tuned model and its base",
+    "The difference of every matrix is approximated by two small ones, A and B, of rank --max-rank (truncated SVD). "
+    "Tensors that cannot be decomposed are saved whole if they differ. DIR gets PEFT's files, and its final name when it "
+    "is complete; nothing is overwritten. The models may have any architecture. mergekit-extract-lora's options are "
+    "accepted; a note lists those that have no effect here. See docs/lora.md.",
+    "vitrine extract-lora --model tests/golden/merging/llama/ft1 --base-model tests/golden/merging/llama/base --out-path "
+    "adapter "
+    "--max-rank 8",
+    define_extract_lora};
 
 }  // namespace vitrine::cli

@@ -306,8 +306,6 @@ void run_features(const FeaturesArguments& o) {
   show_prompt_features(engine, sae, prompts[0], o);
 }
 
-}  // namespace
-
 Action define_features(CLI::App& app) {
   auto o = std::make_shared<FeaturesArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -355,5 +353,18 @@ Action define_features(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_features(*o); };
 }
+
+}  // namespace
+
+const Command features_command = {
+    "features",
+    "Show the features of a sparse autoencoder or transcoder",
+    "With a TEXT: the largest features of each token. With --file: how often each feature is active, and for every "
+    "--feature its largest contexts. --feature also shows the tokens whose logits its direction raises and lowers. "
+    "Autoencoders can be in the formats of SAELens and Gemma Scope. See docs/sparse-autoencoders.md.",
+    "vitrine features --sae my-autoencoder \"Once upon a time there was a king\"\n"
+    "vitrine features --sae my-autoencoder --file examples/fables.txt --feature 12 --logits 5",
+    define_features,
+    "an autoencoder"};
 
 }  // namespace vitrine::cli

@@ -151,8 +151,6 @@ void run_generate(const GenerateArguments& o) {
   print_json(prompts.size() == 1 ? documents[0] : OrderedJson{{"sequences", documents}});
 }
 
-}  // namespace
-
 Action define_generate(CLI::App& app) {
   auto o = std::make_shared<GenerateArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -174,5 +172,16 @@ Action define_generate(CLI::App& app) {
   add_cache_types(app, o->model);
   return [o] { run_generate(*o); };
 }
+
+}  // namespace
+
+const Command generate_command = {
+    "generate", "Continue a prompt",
+    "Decoding is greedy unless a sampling flag is given; --beams uses beam search. The text is streamed. The sampling "
+    "rules are those of Hugging Face's generate(), and their order can be set. --lookup and --draft make decoding faster "
+    "without changing the tokens (speculative decoding): docs/speculative-decoding.md explains when.",
+    "vitrine generate \"Once upon a time\" --max-tokens 40 --temperature 0.8 --seed 7\n"
+    "vitrine generate \"The old king\" --max-tokens 12 --beams 4 --return 2",
+    define_generate};
 
 }  // namespace vitrine::cli

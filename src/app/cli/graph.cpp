@@ -164,8 +164,6 @@ void run_graph(GraphArguments& o) {
   print_graph(graph, pruned, o.top);
 }
 
-}  // namespace
-
 Action define_graph(CLI::App& app) {
   auto o = std::make_shared<GraphArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -208,5 +206,18 @@ Action define_graph(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_graph(*o); };
 }
+
+}  // namespace
+
+const Command graph_command = {
+    "graph",
+    "Make the attribution graph of a prompt through transcoders",
+    "Direct effects of transcoder features, tokens and reconstruction errors on each other and on the logits of the most "
+    "likely tokens, with attention patterns and norms frozen: circuit-tracer's definition and values. The graph is pruned "
+    "to the most important nodes and edges. Shows the nodes with the largest influence; --out writes JSON for "
+    "circuit-tracer's viewer, --page writes an HTML page. See docs/attribution-graphs.md.",
+    "vitrine graph --transcoders my-transcoders \"The old king had a\" --out graphs/ --page graph.html",
+    define_graph,
+    "transcoders"};
 
 }  // namespace vitrine::cli

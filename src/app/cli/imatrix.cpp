@@ -47,8 +47,6 @@ void run_imatrix(const ImatrixArguments& o) {
         plural(grouped(tokens), "token"), plural(grouped(matrix.chunks), "chunk"), o.out);
 }
 
-}  // namespace
-
 Action define_imatrix(CLI::App& app) {
   auto o = std::make_shared<ImatrixArguments>();
   add_model_options(app, o->model);
@@ -63,5 +61,14 @@ Action define_imatrix(CLI::App& app) {
   add_count(app, "--chunks", o->chunks, 1, INT64_MAX, "Use only the first N chunks");
   return [o] { run_imatrix(*o); };
 }
+
+}  // namespace
+
+const Command imatrix_command = {
+    "imatrix", "Collect an importance matrix for quantizing",
+    "Runs a text through the model in chunks and sums the squares of each matrix's inputs. convert --imatrix uses them to "
+    "weight the error of each weight. The format is llama.cpp's: llama-quantize can read the file, and convert can read "
+    "those of llama-imatrix.",
+    "vitrine imatrix --file examples/fables.txt --out fables.imatrix.gguf", define_imatrix};
 
 }  // namespace vitrine::cli

@@ -225,8 +225,6 @@ void run_info(const InfoArguments& o) {
   }
 }
 
-}  // namespace
-
 Action define_info(CLI::App& app) {
   auto o = std::make_shared<InfoArguments>();
   add_model_name(app, o->model.model);
@@ -252,5 +250,13 @@ Action define_info(CLI::App& app) {
       ->needs("--model");
   return [o] { run_info(*o); };
 }
+
+}  // namespace
+
+const Command info_command = {
+    "info", "Show shapes, parameters, memory and hook names of a model",
+    "A directory with only config.json, or a bare configuration file, is enough. GGUF files are described by their "
+    "metadata.",
+    "vitrine info\nvitrine info --hooks --context 512 --batch 4", define_info};
 
 }  // namespace vitrine::cli

@@ -214,8 +214,6 @@ void run_intervene(InterveneArguments o) {
   print_result(engine, result);
 }
 
-}  // namespace
-
 Action define_intervene(CLI::App& app) {
   auto o = std::make_shared<InterveneArguments>();
   app.add_option("RECIPE", o->recipe, "What to do, in YAML (docs/intervene.md)")->type_name("FILE")->required();
@@ -230,5 +228,14 @@ Action define_intervene(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_intervene(*o); };
 }
+
+}  // namespace
+
+const Command intervene_command = {
+    "intervene", "Ablate, patch or steer parts of a model, from a recipe",
+    "The recipe contains a prompt, the changes to heads, layers, norms or hooks, and a metric. docs/intervene.md explains "
+    "every key. Shows predictions before and after, their KL divergence and the metric, and a grid for patching. Without "
+    "--model the model of the recipe is used.",
+    "vitrine intervene examples/ablate-heads.yaml\nvitrine intervene examples/patch-king-queen.yaml", define_intervene};
 
 }  // namespace vitrine::cli

@@ -80,6 +80,12 @@ std::string usage(const CommandText& command) {
   return text;
 }
 
+Action define_manual(CLI::App& app) {
+  auto format = std::make_shared<std::string>("man");
+  add_choice(app, "--format", *format, "man|markdown", "A page for man(1), or Markdown (default man)");
+  return [format] { write_out(*format == "man" ? manual_page() : manual_markdown()); };
+}
+
 }  // namespace
 
 std::string manual_page() {
@@ -131,10 +137,7 @@ std::string manual_markdown() {
   return page;
 }
 
-Action define_manual(CLI::App& app) {
-  auto format = std::make_shared<std::string>("man");
-  add_choice(app, "--format", *format, "man|markdown", "A page for man(1), or Markdown (default man)");
-  return [format] { write_out(*format == "man" ? manual_page() : manual_markdown()); };
-}
+const Command manual_command = {"manual", "Print the manual page", "Read it with `vitrine manual | man -l -`.",
+                                "vitrine manual --format markdown", define_manual};
 
 }  // namespace vitrine::cli

@@ -213,8 +213,6 @@ void run_merge(MergeArguments o) {
   }
 }
 
-}  // namespace
-
 Action define_merge(CLI::App& app) {
   auto o = std::make_shared<MergeArguments>();
   app.add_option("CONFIG", o->config, "The recipe, a YAML file")->type_name("")->required()->check(not_empty());
@@ -275,5 +273,15 @@ Action define_merge(CLI::App& app) {
   }
   return [o] { run_merge(*o); };
 }
+
+}  // namespace
+
+const Command merge_command = {
+    "merge", "Merge models by a recipe (mergekit's YAML)",
+    "The recipe is a mergekit YAML file: merge_method, models or slices, base_model, parameters with gradients and "
+    "filters. Paths of models are relative to the working directory. OUT becomes a Hugging Face directory; it gets its "
+    "final name when it is complete. --resume continues a stopped run. mergekit-yaml's options are accepted; a note lists "
+    "those that have no effect here. docs/merge.md explains the methods and every key.",
+    "vitrine merge examples/merge-slerp.yml merged --dry-run\nvitrine merge examples/merge-slerp.yml merged", define_merge};
 
 }  // namespace vitrine::cli

@@ -173,8 +173,6 @@ void predict(const PredictOptions& o) {
   }
 }
 
-}  // namespace
-
 Action define_predict(CLI::App& app) {
   auto o = std::make_shared<PredictOptions>();
   add_prompt_options(app, o->prompt, true);
@@ -184,5 +182,19 @@ Action define_predict(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { predict(*o); };
 }
+
+}  // namespace
+
+const Command predict_command = {
+    "predict", "Predict the next token",
+    "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, with their "
+    "probabilities and bars. With --all-positions there is one line for each position, with the piece that actually "
+    "follows in brackets. With sampling flags a column shows the probability that `vitrine generate` samples each token. "
+    "A model in both directions fills masks: the table is of each [MASK] of the text, as in \"The [MASK] of France\", "
+    "and with --all-positions of the token at each position itself. --compute, --exact, quantized weights and the number of "
+    "tokens in one step round differently, so the last digits of a probability can differ between them (docs/numerics.md).",
+    "vitrine predict \"In the middle of the forest there stood a house, and in the house lived\"\n"
+    "vitrine predict --all-positions --top 3 \"Once upon a time there was a king\"",
+    define_predict};
 
 }  // namespace vitrine::cli

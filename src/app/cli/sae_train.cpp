@@ -119,8 +119,6 @@ void run_sae_train(SaeTrainArguments o) {
       grouped(static_cast<int64_t>(speed)), o.train.out);
 }
 
-}  // namespace
-
 Action define_sae_train(CLI::App& app) {
   auto o = std::make_shared<SaeTrainArguments>();
   SaeTrainOptions& t = o->train;
@@ -174,5 +172,16 @@ Action define_sae_train(CLI::App& app) {
   add_json(app, o->json);
   return [o] { run_sae_train(*o); };
 }
+
+}  // namespace
+
+const Command sae_train_command = {
+    "sae train", "Train a sparse autoencoder on collected activations",
+    "Losses, gradients and update are those of SAELens's trainer, and OUT loads in SAELens with the same values: "
+    "cfg.json, sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active). With topk, "
+    "features that were inactive for --dead-window steps are trained on the residual error. OUT/metrics.csv has loss, "
+    "explained variance, L0 and dead features. Ctrl-C saves and ends the run; --resume continues it, bit-identical to an "
+    "uninterrupted run. See docs/collect.md.",
+    "vitrine sae train fables-activations --features 512 --k 16 --steps 20 --batch 512 --out autoencoder-3", define_sae_train};
 
 }  // namespace vitrine::cli

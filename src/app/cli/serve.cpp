@@ -84,8 +84,6 @@ void run_serve(const ServeArguments& o) {
   if (left > 0) log("{} answers were not complete after {} seconds and are interrupted", left, o.flags.drain_seconds);
 }
 
-}  // namespace
-
 Action define_serve(CLI::App& app) {
   auto o = std::make_shared<ServeArguments>();
   add_service_flags(app, o->service);
@@ -94,5 +92,16 @@ Action define_serve(CLI::App& app) {
   add_cache_types(app, o->model);
   return [o] { run_serve(*o); };
 }
+
+}  // namespace
+
+const Command serve_command = {
+    "serve",
+    "Answer requests over HTTP",
+    "By default only this machine has access, without a key. --host and --api-key give other machines access. SIGTERM and "
+    "Ctrl-C let running answers finish. docs/serving.md describes keys, TLS, limits and several replicas.",
+    "vitrine serve --port 8080",
+    define_serve,
+    "a signal to end"};
 
 }  // namespace vitrine::cli

@@ -1,4 +1,3 @@
-// vitrine tokenize and vitrine detokenize.
 #include <fmt/format.h>
 
 #include <memory>
@@ -85,26 +84,6 @@ void tokenize(const TokenizeOptions& o) {
   }
 }
 
-struct DetokenizeOptions {
-  std::string model, ids;
-  bool no_special = false, json = false;
-};
-
-void detokenize(const DetokenizeOptions& o) {
-  const std::vector<int32_t> ids = parse_ids(o.ids, "IDS");
-  const auto tokenizer = open_tokenizer(model_or_shipped(o.model));
-  const std::string text = tokenizer->decode(ids, o.no_special);
-  if (!o.json) {
-    print("{}\n", text);
-    return;
-  }
-  OrderedJson pieces = OrderedJson::array();
-  for (const int32_t id : ids) pieces.push_back(tokenizer->piece(id));
-  print_json({{"text", text}, {"tokens", ids}, {"pieces", pieces}});
-}
-
-}  // namespace
-
 Action define_tokenize(CLI::App& app) {
   auto o = std::make_shared<TokenizeOptions>();
   app.add_option("TEXT", o->text, "The text")->type_name("")->each([o](const std::string&) { o->has_text = true; });
@@ -125,14 +104,12 @@ Action define_tokenize(CLI::App& app) {
   return [o] { tokenize(*o); };
 }
 
-Action define_detokenize(CLI::App& app) {
-  auto o = std::make_shared<DetokenizeOptions>();
-  app.add_option("IDS", o->ids, "Token ids, such as 2,651")->type_name("")->required();
-  add_model_name(app, o->model);
-  app.add_flag("--no-special", o->no_special,
-               "Omit control tokens from the text; with a tokenizer.json, those marked as special");
-  add_json(app, o->json);
-  return [o] { detokenize(*o); };
-}
+}  // namespace
+
+const Command tokenize_command = {
+    "tokenize", "Split text into tokens: ids, pieces, byte offsets",
+    "--model may also be a bare tokenizer: a folder with tokenizer.json, tokenizer.model, vocab.json and merges.txt, or "
+    "vocab.txt, or one such file.",
+    "vitrine tokenize \"The old king had three sons\"\nvitrine tokenize --json \"The old king had three sons\"", define_tokenize};
 
 }  // namespace vitrine::cli

@@ -247,8 +247,6 @@ void train(TokenizerTrainArguments o) {
   report(trained, o, seconds);
 }
 
-}  // namespace
-
 Action define_tokenizer_train(CLI::App& app) {
   auto o = std::make_shared<TokenizerTrainArguments>();
   app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("")->required();
@@ -296,5 +294,21 @@ Action define_tokenizer_train(CLI::App& app) {
   add_json(app, o->json);
   return [o] { train(*o); };
 }
+
+}  // namespace
+
+const Command tokenizer_train_command = {
+    "tokenizer train", "Train a tokenizer on text files",
+    "Builds a vocabulary by byte-pair encoding (BPE): the most frequent pair of neighboring pieces is repeatedly merged into "
+    "a new piece. byte-bpe gives the same ids and merges as Hugging Face's BpeTrainer with the ByteLevel pre-tokenizer. "
+    "sentencepiece-bpe gives the same pieces as SentencePiece's trainer without normalization. Writes tokenizer.json, "
+    "tokenizer_config.json and, for sentencepiece-bpe, "
+    "tokenizer.model. \\n, \\t, \\r and \\\\ can be written in --special, --user-defined and --document. "
+    "docs/tokenizer-training.md explains the rules.",
+    "vitrine tokenizer train examples/fables.txt --vocab-size 400 --out fables-bytes --show-merges\n"
+    "vitrine tokenizer train examples/fables.txt --kind sentencepiece-bpe --vocab-size 600 --user-defined '\\n' --out "
+    "fables-pieces\n"
+    "vitrine tokenize --model fables-pieces \"A lion and a mouse\"",
+    define_tokenizer_train};
 
 }  // namespace vitrine::cli

@@ -59,8 +59,6 @@ void run_trace(TraceArguments o) {
   log("{}, {}, written to {}", plural(traced.tensors.size(), "tensor"), bytes_text(static_cast<double>(traced.bytes)), o.out);
 }
 
-}  // namespace
-
 Action define_trace(CLI::App& app) {
   auto o = std::make_shared<TraceArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -90,5 +88,24 @@ Action define_trace(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_trace(*o); };
 }
+
+}  // namespace
+
+const Command trace_command = {
+    "trace", "Write any activation, by hook name, to a file",
+    "Values are f32. With one sequence a tensor has the name of its hook, with several the name and #<number>. Attention "
+    "patterns and scores are [head, query, key] over all keys; a masked key has 0 in the pattern. In a layer with experts "
+    "mlp.hook_router_logits is [token, expert], and mlp.hook_expert_out is [token, choice, component]: the output of each "
+    "chosen expert before its weight. Experts beside an MLP have the same hooks under experts. instead of mlp. Gemma 4's "
+    "hook_per_layer is [token, layer, component], and hook_per_layer_out a layer's contribution from it. In a layer with "
+    "a convolution conv.hook_in [token, channel] is its input, and conv.hook_conv its output. In a layer with a "
+    "recurrence delta.hook_z [token, head, component] is its output before the norm and gate. hook_token_type_embed is the "
+    "embedding of a token's type, hook_full_embed an embedding projected to the width of the residual stream, "
+    "attn.hook_rot_v the rotated values; names of a head for masked tokens begin with mlm_head. `vitrine info --hooks` "
+    "lists the names.",
+    "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
+    "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"
+    "vitrine trace \"Once upon a time\" --gradients-at 'blocks.*.hook_resid_post' --out at-hooks.safetensors",
+    define_trace};
 
 }  // namespace vitrine::cli

@@ -162,8 +162,6 @@ void run_config(const TrainArguments& o, Comm& comm) {
   if (comm.rank() == 0) print_result(result, o, comm.size());
 }
 
-}  // namespace
-
 Action define_train(CLI::App& app) {
   auto o = std::make_shared<TrainArguments>();
   app.add_option("CONFIG", o->config, "The configuration, in YAML (docs/training.md)")->type_name("FILE");
@@ -190,5 +188,26 @@ Action define_distill(CLI::App& app) {
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }
+
+}  // namespace
+
+const Command train_command = {
+    "train", "Train a model, from fresh weights or from an existing one",
+    "The configuration describes model, data, optimizer and schedule; docs/training.md explains every key. The run's "
+    "folder contains metrics.jsonl and checkpoints as Hugging Face directories, which every command takes as --model; "
+    "`last` and `best` are links to two of them. --resume continues a stopped run. Ctrl-C finishes the step and saves; a "
+    "second Ctrl-C ends at once. The key lora trains an adapter instead of the model (docs/lora.md), ema keeps averaged "
+    "weights, and kl_to keeps the model close to an anchor (docs/distillation.md). Processes started by mpirun share "
+    "every batch (docs/parallel-training.md).",
+    "vitrine train --example\n"
+    "vitrine train --one-step \"the fat cat sat on the\" --target \" mat\"",
+    define_train};
+
+const Command distill_command = {
+    "distill", "Train a model on the predictions of a teacher",
+    "The configuration is that of `vitrine train` with a section for the teacher: any model with the same vocabulary, "
+    "including quantized ones. Metrics, checkpoints, --resume and Ctrl-C work as in training. The example needs data made "
+    "by `vitrine data`; docs/distillation.md explains the divergences, sampling by the student and the cache.",
+    "vitrine distill examples/distill.yaml", define_distill};
 
 }  // namespace vitrine::cli

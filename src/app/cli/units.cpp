@@ -57,8 +57,6 @@ void run_units(const UnitsArguments& o) {
   print_json(json);
 }
 
-}  // namespace
-
 Action define_units(CLI::App& app) {
   auto o = std::make_shared<UnitsArguments>();
   add_prompt_options(app, o->prompt, false);
@@ -70,5 +68,16 @@ Action define_units(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_units(*o); };
 }
+
+}  // namespace
+
+const Command units_command = {
+    "units", "Show the most active hidden units of an MLP and the logits that each changes",
+    "For each hidden unit: its activation, and the tokens whose logits it directly raises and lowers most. This is its "
+    "column of W_out times its activation, through the norms between it and the output with the scales of this run, and "
+    "through the unembedding. docs/attribution.md has the formula.",
+    "vitrine units \"Once upon a time there was a king\"\n"
+    "vitrine units \"Once upon a time there was a king\" --layer 6 --position 2 --units 3 --json",
+    define_units};
 
 }  // namespace vitrine::cli

@@ -61,8 +61,6 @@ void run_verify(const VerifyArguments& o) {
   throw RunError("differs from the reference");
 }
 
-}  // namespace
-
 Action define_verify(CLI::App& app) {
   auto o = std::make_shared<VerifyArguments>();
   app.add_option("--reference", o->reference,
@@ -72,5 +70,14 @@ Action define_verify(CLI::App& app) {
   add_model_options(app, o->model);
   return [o] { run_verify(*o); };
 }
+
+}  // namespace
+
+const Command verify_command = {
+    "verify", "Compare results with those of a reference implementation",
+    "Prints the largest and mean distance of logits, hidden states and attention patterns, the KL divergence and how "
+    "often the most likely token agrees. The last line is \"agrees\", or \"differs\" with the first difference. The exit "
+    "code is 1 if a difference exceeds the tolerance in docs/numerics.md.",
+    "vitrine verify --reference tests/golden/tales9m --compute f32", define_verify};
 
 }  // namespace vitrine::cli

@@ -138,8 +138,6 @@ void run_warp_command(const WarpArguments& o) {
   print_warp(config, result, o.config);
 }
 
-}  // namespace
-
 Action define_warp(CLI::App& app) {
   auto o = std::make_shared<WarpArguments>();
   app.add_option("CONFIG", o->config, "The recipe, in YAML (docs/warp.md)")->type_name("FILE")->required();
@@ -147,5 +145,16 @@ Action define_warp(CLI::App& app) {
   add_json(app, o->json);
   return [o] { run_warp_command(*o); };
 }
+
+}  // namespace
+
+const Command warp_command = {
+    "warp", "Train, merge and interpolate in rounds (WARP)",
+    "A round trains several models from one, with configurations of `vitrine train`. It merges them by spherical "
+    "interpolation of their task vectors, and interpolates between the merged model and the one that the round started "
+    "from. The next round starts from one point of that interpolation. All of them are scored on a text. `out` gets the "
+    "models, warp.json and front.svg, which shows loss against distance. --resume continues a run that was stopped or "
+    "killed. docs/warp.md explains the keys and how `vitrine data` makes the example's data.",
+    "vitrine warp examples/warp.yaml", define_warp};
 
 }  // namespace vitrine::cli

@@ -21,6 +21,7 @@ std::string short_text(Meter& meter, const Value& value) {
 }  // namespace
 
 Value Interpreter::undefined(std::string problem) {
+  if (strict_) throw Problem(std::move(problem));
   meter_.make(problem.size() + 64);
   return Value::undefined(std::move(problem));
 }

@@ -23,8 +23,12 @@ class Interpreter::Inner {
   ScopePtr outer_;
 };
 
-Interpreter::Interpreter(const Limits& limits, std::tm now)
-    : meter_(limits), now_(now), globals_(std::make_shared<Scope>()), scope_(std::make_shared<Scope>(Scope{{}, globals_})) {
+Interpreter::Interpreter(const Limits& limits, std::tm now, bool strict)
+    : meter_(limits),
+      now_(now),
+      strict_(strict),
+      globals_(std::make_shared<Scope>()),
+      scope_(std::make_shared<Scope>(Scope{{}, globals_})) {
   define_globals(*this);
 }
 
@@ -253,7 +257,7 @@ void Interpreter::bind(const Statement& s, const std::string& name, Arguments& a
         parameter->fallback ? evaluate(*parameter->fallback) : undefined("parameter '" + parameter->name + "' was not provided");
   const bool own_caller =
       std::any_of(s.parameters.begin(), s.parameters.end(), [](const Parameter& p) { return p.name == "caller"; });
-  if (s.reads_caller && !own_caller) names["caller"] = take("caller").value_or(undefined("No caller defined"));
+  if (s.reads_caller && !own_caller) names["caller"] = take("caller").value_or(Value::undefined("No caller defined"));
   if (s.reads_kwargs) {
     DictBuilder rest(meter_);
     for (auto& [key, value] : arguments.named) rest.set(Value::text(key), std::move(value));

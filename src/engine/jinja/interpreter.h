@@ -23,7 +23,7 @@ struct Refusal {
 
 class Interpreter {
  public:
-  Interpreter(const Limits& limits, std::tm now);
+  Interpreter(const Limits& limits, std::tm now, bool strict);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -73,10 +73,12 @@ class Interpreter {
   std::optional<Value> known_attribute(const Value& value, const std::string& name);
   Value loop_attribute(const Value& value, Loop& loop, const std::string& name);
   Value missing(const Value& value, const Value& key);
+  /// Errors: Problem if nothing may be missing.
   Value undefined(std::string problem);
 
   Meter meter_;
   std::tm now_;
+  bool strict_;
   ScopePtr globals_, scope_;
   std::vector<Value> block_texts_;  // of the {% filter %} blocks being finished
   // What may be part of a circle of references.

@@ -30,7 +30,7 @@ Rendered Template::render(const OrderedJson& input, const OrderedJson& trusted, 
     const std::time_t seconds = std::time(nullptr);
     localtime_r(&seconds, &now);
   }
-  jinja::Interpreter interpreter(options.limits, now);
+  jinja::Interpreter interpreter(options.limits, now, options.strict);
   try {
     for (const auto& [name, value] : input.items()) interpreter.define(name, jinja::from_json(interpreter.meter(), value, true));
     for (const auto& [name, value] : trusted.items())

@@ -31,6 +31,7 @@ struct Rendered {
 struct RenderOptions {
   jinja::Limits limits = {};
   std::optional<std::tm> now = {};  // what strftime_now() tells; default: the local time
+  bool strict = false;              // a name, attribute or element that is missing is an error, whatever would be done with it
 };
 
 class Template {

@@ -126,6 +126,22 @@ TEST(Jinja, FailuresWhileRunningNameTheirLine) {
   }
 }
 
+TEST(Jinja, StrictTemplatesMissNothing) {
+  const auto strict = [](const std::string& source) {
+    try {
+      return Template(source).render({{"d", {{"a", 0}}}, {"none", nullptr}}, {}, {.strict = true}).text;
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(strict("{% if none %}x{% elif d.a %}y{% else %}{{ d.a }}{% endif %}"), "0");
+  EXPECT_EQ(strict("{{ x }}"), "chat template, line 1: 'x' is undefined");
+  EXPECT_EQ(strict("\n{% if x %}{% endif %}"), "chat template, line 2: 'x' is undefined");
+  EXPECT_EQ(strict("{{ d.b or 1 }}"), "chat template, line 1: 'dict object' has no attribute 'b'");
+  EXPECT_EQ(strict("{{ 1 if d.a }}"), "chat template, line 1: the inline if-expression is false and has no else");
+  EXPECT_EQ(strict("{% macro m(a) %}{% endmacro %}{{ m() }}"), "chat template, line 1: parameter 'a' was not provided");
+}
+
 TEST(Jinja, KeysKeepTheOrderTheyCameIn) {
   EXPECT_EQ(render("{{ d|tojson }}", OrderedJson::parse(R"({"d": {"z": 1, "a": 2, "m": {"y": 1, "b": 2}}})")),
             R"({"z": 1, "a": 2, "m": {"y": 1, "b": 2}})");

@@ -13,36 +13,20 @@ Action not_built(CLI::App& app) {
   return [] { throw InputError("this program was built with VITRINE_ENGINE_ONLY. Build it with -D VITRINE_ENGINE_ONLY=OFF"); };
 }
 
+constexpr Command absent(const char* name) { return {name, "Not in this program, which is the engine alone", "", "", not_built}; }
+
 }  // namespace
 
-Action define_attribute(CLI::App& app) { return not_built(app); }
-Action define_circuits(CLI::App& app) { return not_built(app); }
-Action define_collect(CLI::App& app) { return not_built(app); }
-Action define_compare(CLI::App& app) { return not_built(app); }
-Action define_convert(CLI::App& app) { return not_built(app); }
-Action define_curves(CLI::App& app) { return not_built(app); }
-Action define_data(CLI::App& app) { return not_built(app); }
-Action define_distill(CLI::App& app) { return not_built(app); }
-Action define_eval_choices(CLI::App& app) { return not_built(app); }
-Action define_eval_compare(CLI::App& app) { return not_built(app); }
-Action define_eval_perplexity(CLI::App& app) { return not_built(app); }
-Action define_explain(CLI::App& app) { return not_built(app); }
-Action define_extract_lora(CLI::App& app) { return not_built(app); }
-Action define_features(CLI::App& app) { return not_built(app); }
-Action define_generate(CLI::App& app) { return not_built(app); }
-Action define_graph(CLI::App& app) { return not_built(app); }
-Action define_imatrix(CLI::App& app) { return not_built(app); }
-Action define_info(CLI::App& app) { return not_built(app); }
-Action define_intervene(CLI::App& app) { return not_built(app); }
-Action define_merge(CLI::App& app) { return not_built(app); }
-Action define_picture(CLI::App& app) { return not_built(app); }
-Action define_pull(CLI::App& app) { return not_built(app); }
-Action define_sae_train(CLI::App& app) { return not_built(app); }
-Action define_serve(CLI::App& app) { return not_built(app); }
-Action define_trace(CLI::App& app) { return not_built(app); }
-Action define_train(CLI::App& app) { return not_built(app); }
-Action define_units(CLI::App& app) { return not_built(app); }
-Action define_verify(CLI::App& app) { return not_built(app); }
-Action define_warp(CLI::App& app) { return not_built(app); }
+const Command attribute_command = absent("attribute"), circuits_command = absent("circuits"), collect_command = absent("collect"),
+              compare_command = absent("compare"), convert_command = absent("convert"), curves_command = absent("curves"),
+              data_command = absent("data"), distill_command = absent("distill"), eval_choices_command = absent("eval choices"),
+              eval_compare_command = absent("eval compare"), eval_perplexity_command = absent("eval perplexity"),
+              explain_command = absent("explain"), extract_lora_command = absent("extract-lora"),
+              features_command = absent("features"), generate_command = absent("generate"), graph_command = absent("graph"),
+              imatrix_command = absent("imatrix"), info_command = absent("info"), intervene_command = absent("intervene"),
+              merge_command = absent("merge"), picture_command = absent("picture"), pull_command = absent("pull"),
+              sae_train_command = absent("sae train"), serve_command = absent("serve"), trace_command = absent("trace"),
+              train_command = absent("train"), units_command = absent("units"), verify_command = absent("verify"),
+              warp_command = absent("warp");
 
 }  // namespace vitrine::cli
