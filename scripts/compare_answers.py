@@ -22,7 +22,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROMPT = [2, 2165, 374, 650, 264, 614]
 MESSAGES = [{"role": "user", "content": "There was once a king"}]
-EDITS = [{"at": "blocks.1.attn.hook_z", "heads": ["1.2"], "do": "zero"}]
+EDITS = [{"head": "1.2", "positions": [-1], "do": "zero"}]
 
 # A valid request of each endpoint; fields are added to it one at a time.
 VALID = {
@@ -71,8 +71,8 @@ FURTHER = [
     ("/v1/score", {"prompt": ["a king", "a queen"]}),
     ("/v1/score", {"prompt": ["a king", ""]}),
     ("/v1/patch", {"prompt": {"tokens": PROMPT}, "interventions": EDITS, "all_positions": True, "top": 2}),
-    ("/v1/patch", {"prompt": {"tokens": PROMPT}, "interventions": [{"at": "nowhere", "do": "zero"}]}),
-    ("/v1/patch", {"prompt": {"tokens": PROMPT}, "interventions": [{"at": "blocks.0.hook_mlp_out", "do": "add", "file": "/etc/passwd"}]}),
+    ("/v1/patch", {"prompt": {"tokens": PROMPT}, "interventions": [{"head": "99.1", "do": "zero"}]}),
+    ("/v1/patch", {"prompt": {"tokens": PROMPT}, "interventions": [{"mlp": 0, "do": {"add": {"file": "/etc/passwd"}}}]}),
     ("/v1/patch", {"prompt": {"text": "a king"}, "patch": {"what": "resid_pre"}, "corrupt": {"text": "a queen"}}),
     ("/v1/steer", {"prompt": "a king", "max_tokens": 3, "seed": 1, "edits": []}),
     ("/v1/completions", {"prompt": "a king", "max_tokens": 6, "temperature": 0.8, "seed": 7, "logprobs": 3, "n": 2}),
@@ -82,7 +82,7 @@ FURTHER = [
     ("/v1/live/none", {"prompt": PROMPT}),
     ("/v1/live/next", {"prompt": "a king", "temperature": 0.7, "top_k": 5, "edits": EDITS}),
     ("/v1/live/generate", {"prompt": "a king", "temperature": 0.7, "seed": 5, "max_tokens": 8, "edits": EDITS}),
-    ("/v1/live/patch", {"prompt": {"tokens": PROMPT}, "interventions": [{"at": "blocks.1.attn.hook_z", "heads": [1.1], "do": "zero"}]}),
+    ("/v1/live/patch", {"prompt": {"tokens": PROMPT}, "interventions": [{"head": 1.1, "do": "zero"}]}),
     ("/v1/live/document", {"prompt": PROMPT, "pictures": ["no-such-picture"]}),
     ("/v1/live/document", {"prompt": "a king", "gradients": False, "layer": 1, "head": 1}),
     ("/v1/pictures/logit-lens", {"prompt": "a king", "format": "svg"}),
