@@ -1,3 +1,4 @@
+// Changes of the model. Requests read no files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,9 +7,23 @@
 #include "requests/shared.h"
 
 namespace vitrine {
-namespace {
 
-void check_recipe(const Recipe& recipe) {
+// Places of interventions, and prompts that they take values from: all are planned while others wait.
+constexpr size_t kMostChanges = 1024;
+
+Field edits_field() {
+  return {"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."};
+}
+
+std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids) {
+  if (edits == nullptr || edits->empty()) return nullptr;
+  const OrderedJson recipe = {{"prompt", {{"tokens", ids}}}, {"interventions", *edits}};
+  return planned(engine, checked_recipe(recipe, "edits", engine.shape().n_heads), ids);
+}
+
+Recipe checked_recipe(const OrderedJson& json, const std::string& name, int64_t n_heads) {
+  refuse_head_numbers(json, n_heads);
+  Recipe recipe = recipe_of(YamlValue::parse(json_text(json), name), name);  // JSON is YAML
   const auto refuse = [](const std::string& field, const std::string& what) {
     throw invalid(field, "\"" + field + "\" names " + what + "; requests read no files. Use vitrine intervene",
                   "unsupported_parameter");
@@ -26,24 +41,6 @@ void check_recipe(const Recipe& recipe) {
                   fmt::format("the request makes {} changes to the model and may make {}; name layers, heads and positions by "
                               "ranges, such as \"0:8\" or \"*\"",
                               changes, kMostChanges));
-}
-
-}  // namespace
-
-Field edits_field() {
-  return {"edits", type::list, "Changes to the model, in the format of the list interventions in docs/intervene.md."};
-}
-
-std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids) {
-  if (edits == nullptr || edits->empty()) return nullptr;
-  const OrderedJson recipe = {{"prompt", {{"tokens", ids}}}, {"interventions", *edits}};
-  return planned(engine, checked_recipe(recipe, "edits", engine.shape().n_heads), ids);
-}
-
-Recipe checked_recipe(const OrderedJson& json, const std::string& name, int64_t n_heads) {
-  refuse_head_numbers(json, n_heads);
-  Recipe recipe = recipe_of(YamlValue::parse(json_text(json), name), name);  // JSON is YAML
-  check_recipe(recipe);
   return recipe;
 }
 

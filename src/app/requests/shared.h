@@ -33,11 +33,9 @@ Field top_field(const char* about, double most);
 
 /// The list `edits`: interventions of a recipe.
 Field edits_field();
-/// Them, for a run of `ids`; nothing: null. To be called within Host::run. Errors: RequestError for what reads a file, for more
-/// than kMostChanges and as refuse_head_numbers; InputError in the words of the recipe's reader.
+/// Them, for a run of `ids`; nothing: null. To be called within Host::run. Errors: RequestError for what reads a file, for too
+/// many places and prompts, and as refuse_head_numbers; InputError in the words of the recipe's reader.
 std::unique_ptr<Interventions> planned_edits(Engine& engine, const OrderedJson* edits, const std::vector<int32_t>& ids);
-/// Places of interventions, and prompts that they take values from. All are planned while others wait.
-inline constexpr size_t kMostChanges = 1024;
 /// A recipe in JSON. Errors: as planned_edits, about `name`.
 Recipe checked_recipe(const OrderedJson& json, const std::string& name, int64_t n_heads);
 /// Errors: RequestError for a head that is a JSON number and could mean two heads, 1.1 and 1.10.
