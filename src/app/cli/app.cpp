@@ -128,7 +128,7 @@ void add_command(CLI::App& app, const Command& command, std::string_view purpose
     if (example.empty() || example.back() == '\n') example += "  ";
     example += *c;
   }
-  sub->footer(std::string(command.details) + "\n\nExample:\n" + example);
+  sub->footer(std::string(command.details) + (example.empty() ? "" : "\n\nExample:\n" + example));
   Action action = command.define(*sub);
   // A flag takes one value each time it is given. CLI11 would let one that may be repeated take the prompt behind it, too, and
   // read "[PAD]" or "[heads=1]" as a list with brackets around it.

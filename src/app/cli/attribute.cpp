@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 #include "inspect/attribution.h"
 #include "intervene/plan.h"
 #include "model/abilities.h"
@@ -47,25 +48,22 @@ OrderedJson document(const Engine& engine, const Prompt& prompt, const Attributi
   return json;
 }
 
-void print_table(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
+void print_attribution(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
   const std::vector<double>& main = found.integrated.empty() ? found.gradient_input : found.integrated;
   double largest = 0, saliency = 0;
   for (const double x : main) largest = std::max(largest, std::abs(x));
   for (const double x : found.saliency) saliency += x;
-  int widest = 5;
-  for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, id)));
-  const auto line = [&](const std::string& piece, const std::string& share, const std::string& product, const std::string& path) {
-    return fmt::format("{}  {}  {}{}", pad_right(piece, widest), pad_left(share, 8), pad_left(product, 16),
-                       found.integrated.empty() ? "" : "  " + pad_left(path, 10));
-  };
-  print("{}\n", dim(line("token", "saliency", "gradient x input", "integrated")));
+  TextTable table{{{"token", true}, {"saliency"}, {"gradient x input"}}, {}};
+  if (!found.integrated.empty()) table.columns.push_back({"integrated"});
+  table.columns.push_back({"", true});
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
-    const std::string path = found.integrated.empty() ? "" : fmt::format("{:+.4f}", found.integrated[i]);
-    print("{}  {}{}\n",
-          line(shown_piece(engine, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
-               fmt::format("{:+.4f}", found.gradient_input[i]), path),
-          main[i] < 0 ? "-" : "+", bar(largest > 0 ? std::abs(main[i]) / largest : 0, kWidestBar));
+    auto& row = table.rows.emplace_back();
+    row = {shown_piece(engine, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
+           fmt::format("{:+.4f}", found.gradient_input[i])};
+    if (!found.integrated.empty()) row.push_back(fmt::format("{:+.4f}", found.integrated[i]));
+    row.push_back((main[i] < 0 ? "-" : "+") + bar(largest > 0 ? std::abs(main[i]) / largest : 0, kWidestBar));
   }
+  print_table(table);
   std::string what = "log-probability of " + shown_piece(engine, found.token);
   if (o.attribution.against) what += " less that of " + shown_piece(engine, *o.attribution.against);
   print("{}: {:.4f}\n", what, found.value);
@@ -86,7 +84,7 @@ void run_attribute(AttributeArguments o) {
   if (o.model.json) {
     print_json(document(engine, prompts[0], found, o));
   } else {
-    print_table(engine, prompts[0], found, o);
+    print_attribution(engine, prompts[0], found, o);
   }
 }
 

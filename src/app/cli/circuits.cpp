@@ -152,7 +152,7 @@ void print_table(const CircuitsArguments& o, const HeadScores& scores, const Cir
   for (size_t values = kShownValues - 1; values > 0 && !fits(heads); --values) heads = table_of(values, "  ");
   if (!fits(heads)) heads = table_of(1, " ");
   print("\n");
-  write_out(text_table(heads, terminal().columns));
+  print_table(heads);
   const std::vector<HeadLink> links = strongest_links(table.composition, static_cast<size_t>(o.compositions));
   if (links.empty()) return;
   print("\n{}\n", dim("strongest compositions"));

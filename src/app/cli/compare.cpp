@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/study.h"
+#include "cli/text_table.h"
 #include "inspect/head_scores.h"
 #include "picture/data/study.h"
 
@@ -70,21 +71,24 @@ OrderedJson document(const CompareArguments& o, const Engine& a, const Prompt& p
 }
 
 void print_report(const CompareArguments& o, const Engine& a, const ModelComparison& c) {
-  print("{}\n", dim(fmt::format("{}{:>12}{:>12}{:>12}{:>12}{:>12}", pad_right("", 10), "1 - cosine", "largest", "relative",
-                                "attention", "most moved")));
+  TextTable layers{{{"", true}, {"1 - cosine"}, {"largest"}, {"relative"}, {"attention"}, {"most moved"}}, {}};
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const StreamDifference& d = c.layers[i];
     const bool first = static_cast<int64_t>(i) == c.first_beyond;
-    const std::string name = pad_right(d.point, 10);
-    print("{}{:>12.3g}{:>12.3g}{:>12.3g}", first ? bold(name) : name, 1 - d.cosine, d.distance, d.relative);
-    if (d.layer >= 0) print("{:>12.3g}{:>12.3g}", d.attention_mean, d.attention_most);
-    print("\n");
+    const auto rounded = [](double value) { return fmt::format("{:.3g}", value); };
+    auto& row = layers.rows.emplace_back();
+    row = {first ? bold(d.point) : d.point, rounded(1 - d.cosine), rounded(d.distance), rounded(d.relative)};
+    if (d.layer >= 0) row.insert(row.end(), {rounded(d.attention_mean), rounded(d.attention_most)});
   }
-  print("\n{}\n", dim(fmt::format("{:>5}  {:>9}  {}", "at", "KL", "most likely next")));
+  print_table(layers);
+  print("\n");
+  TextTable next{{{"at"}, {"KL"}, {"most likely next", true}}, {}};
   for (const PredictionDifference& d : c.predictions) {
     const std::string of_a = shown_piece(a, d.top_a.token), of_b = shown_piece(a, d.top_b.token);
-    print("{:>5}  {:>9.3g}  {}{}\n", d.position, d.kl, of_a, of_a == of_b ? "" : dim(" against ") + bold(of_b));
+    next.rows.push_back(
+        {std::to_string(d.position), fmt::format("{:.3g}", d.kl), of_a + (of_a == of_b ? "" : dim(" against ") + bold(of_b))});
   }
+  print_table(next);
   print("\nKL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions\n", c.kl_mean, c.kl_most,
         percent(c.same_top));
   if (c.first_beyond < 0) {

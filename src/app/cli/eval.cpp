@@ -16,6 +16,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/study.h"
+#include "cli/text_table.h"
 #include "evaluate/perplexity.h"
 
 namespace vitrine::cli {
@@ -87,16 +88,20 @@ void print_buckets(const std::string& title, const std::vector<LossBucket>& of_a
   constexpr int kCells = 24;
   double most = 0;
   for (const LossBucket& b : of_a) most = std::max(most, b.nll);
-  print("\n{}\n",
-        dim(fmt::format("{}{:>12}{:>10}{}", pad_right(title, 26), "tokens", "-ln p", of_b != nullptr ? "   other" : "")));
+  TextTable table{{{title, true}, {"tokens"}, {"-ln p"}}, {}};
+  if (of_b != nullptr) table.columns.push_back({"other"});
+  table.columns.push_back({"", true});
   for (const LossBucket& b : of_a) {
-    print("{}{:>12}{:>10.3f}", pad_right(range_text(b), 26), grouped(b.tokens), b.nll);
+    auto& row = table.rows.emplace_back();
+    row = {range_text(b), grouped(b.tokens), fmt::format("{:.3f}", b.nll)};
     if (of_b != nullptr) {
       const auto same = std::find_if(of_b->begin(), of_b->end(), [&](const LossBucket& other) { return other.from == b.from; });
-      print("{:>8}", same == of_b->end() ? "" : fmt::format("{:.3f}", same->nll));
+      row.push_back(same == of_b->end() ? "" : fmt::format("{:.3f}", same->nll));
     }
-    print("   {}\n", bar(most > 0 ? b.nll / most : 0, kCells));
+    row.push_back(bar(most > 0 ? b.nll / most : 0, kCells));
   }
+  print("\n");
+  print_table(table);
 }
 
 void print_line(const std::string& name, const PerplexityResult& r) {

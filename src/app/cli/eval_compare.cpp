@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 #include "evaluate/compare.h"
 
 namespace vitrine::cli {
@@ -65,7 +66,8 @@ std::string type_list(const std::vector<std::string>& dtypes) {
 }
 
 void print_comparison(const Engine& a, const Engine& b, const TextComparison& c) {
-  const auto line = [](const std::string& what, const std::string& value) { print("{}{}\n", pad_right(what, 30), value); };
+  TextTable summary{{{"", true}, {"", true}}, {}};
+  const auto line = [&](const std::string& what, const std::string& value) { summary.rows.push_back({what, value}); };
   const auto with_error = [](const MeanOfTokens& m) { return fmt::format("{:.4g} ± {:.1g}", m.mean, m.error); };
   line("original", fmt::format("{} ({}): perplexity {:.4f}", a.name(), type_list(c.dtypes_a), std::exp(c.nll_a.mean)));
   line("compared with it", fmt::format("{} ({}): perplexity {:.4f}", b.name(), type_list(c.dtypes_b), std::exp(c.nll_b.mean)));
@@ -80,12 +82,16 @@ void print_comparison(const Engine& a, const Engine& b, const TextComparison& c)
   line("probability of the text",
        fmt::format("changes by {:.3f} % ± {:.3f} in the mean, {:.3f} % as root mean square", 100 * c.prob_difference.mean,
                    100 * c.prob_difference.error, 100 * c.prob_difference_rms));
-  print("\n{}\n", dim(fmt::format("{}{:>14}{:>14}{:>14}", pad_right("stream after", 14), "relative", "1 - cosine", "largest")));
+  print_table(summary);
+  print("\n");
+  TextTable layers{{{"stream after", true}, {"relative"}, {"1 - cosine"}, {"largest"}, {"", true}}, {}};
+  const auto rounded = [](double value) { return fmt::format("{:.3g}", value); };
   double most = 0;
   for (const TextComparison::Layer& layer : c.layers) most = std::max(most, layer.relative);
   for (const TextComparison::Layer& layer : c.layers)
-    print("{}{:>14.3g}{:>14.3g}{:>14.3g}  {}\n", pad_right(layer.point, 14), layer.relative, 1 - layer.cosine, layer.largest,
-          bar(most > 0 ? layer.relative / most : 0, 24));
+    layers.rows.push_back({layer.point, rounded(layer.relative), rounded(1 - layer.cosine), rounded(layer.largest),
+                           bar(most > 0 ? layer.relative / most : 0, 24)});
+  print_table(layers);
   print("\n{}\n", c.definition.text(a));
   print("{}\n", dim(fmt::format("{} in {}; {} tokens/s", plural(grouped(c.tokens), "token"), plural(grouped(c.windows), "window"),
                                 rate_text(static_cast<double>(c.rows) / std::max(c.seconds, 1e-9)))));

@@ -125,7 +125,7 @@ void print_ops(const Json& step) {
       table.before.back() = fmt::format("{} {}:", group.layers.size() == 1 ? "layer" : "layers", fmt::join(group.layers, ", "));
     table.rows.insert(table.rows.end(), group.ops.begin(), group.ops.end());
   }
-  write_out(text_table(table, terminal().columns));
+  print_table(table);
 }
 
 void print_contents(const InfoArguments& o, const FileContents& contents) {

@@ -49,7 +49,7 @@ void print_table(const PictureTable& table) {
   TextTable shown;
   for (const PictureTable::Column& column : table.columns) shown.columns.push_back({column.name, column.words});
   for (const auto& row : table.rows) shown.rows.push_back(all_visible(row));
-  write_out(text_table(shown, terminal().columns));
+  print_table(shown);
   if (table.left_out > 0) print("{}\n", dim(fmt::format("--json has {} more", plural(table.left_out, "row"))));
 }
 

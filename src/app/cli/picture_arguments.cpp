@@ -22,7 +22,7 @@ void list_pictures(bool json) {
   }
   TextTable table{{{"", true}, {"", true}}, {}};
   for (const PictureInfo& info : all) table.rows.push_back({info.name, info.summary});
-  write_out(text_table(table, terminal().columns));
+  print_table(table);
 }
 
 PicturePrompt prompt_of(Engine& engine, const PictureArguments& o) {

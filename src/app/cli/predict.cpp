@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 #include "generate/sampler.h"
 #include "model/abilities.h"
 
@@ -99,19 +100,17 @@ OrderedJson document(const Engine& engine, const Prompt& prompt, std::vector<Pre
 /// One prediction as a column of pieces with bars.
 void print_bars(const Engine& engine, Prediction prediction, Draw& draw) {
   const std::vector<double> kept = draw.kept(prediction);
-  int widest = 0;
-  for (const TokenLogprob& entry : prediction.top) widest = std::max(widest, width_of(shown_piece(engine, entry.token)));
-  int rank = 1;
-  for (const TokenLogprob& entry : prediction.top) {
-    const double share = std::exp(static_cast<double>(entry.logprob));
-    const std::string name = pad_right(shown_piece(engine, entry.token), widest);
-    std::string drawn;
-    if (!kept.empty())
-      drawn = pad_left(kept[static_cast<size_t>(rank) - 1] > 0 ? percent(kept[static_cast<size_t>(rank) - 1]) : "cut", 10);
-    print("{:>4}  {}  {}{}  {}\n", rank, rank == 1 ? bold(name) : name, pad_left(percent(share), 8), drawn,
-          bar(share, kBarCells));
-    ++rank;
+  TextTable table{{{""}, {"", true}, {""}, {"", true}}, {}};
+  if (!kept.empty()) table.columns.insert(table.columns.begin() + 3, {""});
+  for (size_t i = 0; i < prediction.top.size(); ++i) {
+    const double share = std::exp(static_cast<double>(prediction.top[i].logprob));
+    const std::string name = shown_piece(engine, prediction.top[i].token);
+    auto& row = table.rows.emplace_back();
+    row = {fmt::format("{:>4}", i + 1), i == 0 ? bold(name) : name, pad_left(percent(share), 8)};
+    if (!kept.empty()) row.push_back(pad_left(kept[i] > 0 ? percent(kept[i]) : "cut", 8));
+    row.push_back(bar(share, kBarCells));
   }
+  print_table(table);
 }
 
 /// Every position on a line of its own: the piece there, then what was expected after it (by a model in both directions: there),

@@ -128,4 +128,6 @@ int table_width(const TextTable& table) { return Layout(table, 0).width(); }
 
 std::string text_table(const TextTable& table, int terminal_columns) { return Layout(table, terminal_columns).text(); }
 
+void print_table(const TextTable& table) { write_out(text_table(table, terminal().columns)); }
+
 }  // namespace vitrine::cli

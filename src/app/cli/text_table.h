@@ -21,5 +21,7 @@ int table_width(const TextTable& table);
 /// Lines with newlines; the names of the columns are dim. A table that is wider than the terminal (0: no limit) breaks the words
 /// of its last column, or gets blocks of columns, one below the other, each with the first column.
 std::string text_table(const TextTable& table, int terminal_columns);
+/// Writes it to standard output.
+void print_table(const TextTable& table);
 
 }  // namespace vitrine::cli

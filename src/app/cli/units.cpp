@@ -41,7 +41,7 @@ void print_units(const Engine& engine, const Prompt& prompt, const UnitWrites& f
     if (&unit != &found.units.back()) table.rows.emplace_back();
   }
   print("\n");
-  write_out(text_table(table, terminal().columns));
+  print_table(table);
 }
 
 void run_units(const UnitsArguments& o) {

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "base/error.h"
@@ -12,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/text_table.h"
 
 namespace vitrine::cli {
 namespace {
@@ -22,20 +22,13 @@ struct VerifyArguments {
 };
 
 void print_report(const VerifyReport& report) {
-  std::vector<std::string> names;
-  int widest = 8;
+  TextTable table{{{"quantity", true}, {"largest"}, {"mean"}, {"relative"}, {"of limit"}}, {}};
+  const auto rounded = [](double value) { return fmt::format("{:.3g}", value); };
   for (const VerifiedQuantity& q : report.quantities) {
-    names.push_back(q.name());
-    widest = std::max(widest, width_of(names.back()));
+    const std::string share = rounded(q.worst_share);
+    table.rows.push_back({q.name(), rounded(q.max_abs), rounded(q.mean_abs), rounded(q.relative), q.held ? share : bold(share)});
   }
-  print("{}\n",
-        dim(fmt::format("{}{:>12}{:>12}{:>12}{:>10}", pad_right("quantity", widest), "largest", "mean", "relative", "of limit")));
-  for (size_t i = 0; i < names.size(); ++i) {
-    const VerifiedQuantity& q = report.quantities[i];
-    const std::string share = fmt::format("{:.3g}", q.worst_share);
-    print("{}{:>12.3g}{:>12.3g}{:>12.3g}  {:>8}\n", pad_right(names[i], widest), q.max_abs, q.mean_abs, q.relative,
-          q.held ? share : bold(share));
-  }
+  print_table(table);
   for (const VerifiedQuantity& q : report.quantities) {
     if (q.kl_mean)
       print("{}: KL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions\n", q.quantity, *q.kl_mean,

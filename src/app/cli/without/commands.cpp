@@ -13,7 +13,7 @@ Action not_built(CLI::App& app) {
   return [] { throw InputError("this program was built with VITRINE_ENGINE_ONLY. Build it with -D VITRINE_ENGINE_ONLY=OFF"); };
 }
 
-constexpr Command absent(const char* name) { return {name, "Not in this program, which is the engine alone", "", "", not_built}; }
+constexpr Command absent(const char* name) { return {name, "Not in this program, the engine alone", "", "", not_built}; }
 
 }  // namespace
 
