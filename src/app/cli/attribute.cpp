@@ -33,22 +33,8 @@ std::optional<int32_t> token_of(const Engine& engine, const std::string& typed, 
   return id_of(engine, {.text = typed, .where = flag});
 }
 
-OrderedJson document(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
-  const auto described = [&](int32_t id) {
-    const OrderedJson piece = pieces_json(engine, prompt, std::span(&id, 1));
-    return OrderedJson{{"token", id}, {"piece", piece.is_null() ? piece : piece[0]}};
-  };
-  OrderedJson json = {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
-                      {"tokens", prompt.ids},
-                      {"pieces", pieces_json(engine, prompt, prompt.ids)},
-                      {"target", described(found.token)},
-                      {"against", o.attribution.against ? described(*o.attribution.against) : OrderedJson(nullptr)}};
-  json.update(to_json(found, o.attribution));
-  return json;
-}
-
 void print_table(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
-  const std::vector<double>& main = found.integrated.empty() ? found.gradient_input : found.integrated;
+  const std::vector<double> main = found.integrated.value_or(found.gradient_input);
   double largest = 0, saliency = 0;
   for (const double x : main) largest = std::max(largest, std::abs(x));
   for (const double x : found.saliency) saliency += x;
@@ -56,11 +42,11 @@ void print_table(const Engine& engine, const Prompt& prompt, const Attribution& 
   for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, id)));
   const auto line = [&](const std::string& piece, const std::string& share, const std::string& product, const std::string& path) {
     return fmt::format("{}  {}  {}{}", pad_right(piece, widest), pad_left(share, 8), pad_left(product, 16),
-                       found.integrated.empty() ? "" : "  " + pad_left(path, 10));
+                       found.integrated ? "  " + pad_left(path, 10) : "");
   };
   print("{}\n", dim(line("token", "saliency", "gradient x input", "integrated")));
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
-    const std::string path = found.integrated.empty() ? "" : fmt::format("{:+.4f}", found.integrated[i]);
+    const std::string path = found.integrated ? fmt::format("{:+.4f}", (*found.integrated)[i]) : "";
     print("{}  {}{}\n",
           line(shown_piece(engine, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
                fmt::format("{:+.4f}", found.gradient_input[i]), path),
@@ -69,9 +55,9 @@ void print_table(const Engine& engine, const Prompt& prompt, const Attribution& 
   std::string what = "log-probability of " + shown_piece(engine, found.token);
   if (o.attribution.against) what += " less that of " + shown_piece(engine, *o.attribution.against);
   print("{}: {:.4f}\n", what, found.value);
-  if (!found.integrated.empty())
+  if (found.integrated)
     print("at the baseline ({}): {:.4f}; the integrated parts sum to the difference but for {:.1e}\n", o.baseline,
-          found.baseline_value, found.gap);
+          *found.baseline_value, *found.gap);
 }
 
 void run_attribute(AttributeArguments o) {
@@ -84,7 +70,9 @@ void run_attribute(AttributeArguments o) {
   o.attribution.baseline = o.baseline == "zero" ? Baseline::zero : Baseline::mean;
   const Attribution found = attribute(engine, prompts[0].ids, o.attribution);
   if (o.model.json) {
-    print_json(document(engine, prompts[0], found, o));
+    OrderedJson json = prompt_json(engine, prompts[0]);
+    json.update(json_of(found, speller_of(engine, prompts[0].from_text)));
+    print_json(json);
   } else {
     print_table(engine, prompts[0], found, o);
   }

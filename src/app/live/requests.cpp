@@ -145,13 +145,9 @@ std::string next(const Request& request) {
   const Candidates& left = sampler.process(logits, ids, {});
   const std::vector<TokenLogprob> top = top_logprobs(logits, static_cast<size_t>(top_of(request, 20)));
   const std::vector<double> kept = drawn_probabilities(left, top);
-  OrderedJson json = tokens_json(request.engine(), ids), list = OrderedJson::array();
-  for (size_t i = 0; i < top.size(); ++i)
-    list.push_back({{"token", top[i].token},
-                    {"piece", piece_json(request.engine(), top[i].token)},
-                    {"logprob", top[i].logprob},
-                    {"kept", kept[i]}});
-  json["next"] = std::move(list);
+  OrderedJson json = tokens_json(request.engine(), ids);
+  json["next"] = json_of(top, speller_of(request.engine()));
+  for (size_t i = 0; i < top.size(); ++i) json["next"][i]["kept"] = kept[i];
   json["left"] = left.token.size();
   return text_of(json);
 }
@@ -208,7 +204,7 @@ std::string units(const Request& request) {
   std::optional<UnitWrites> found;
   request.run([&](Engine& engine) { found = unit_writes(engine, ids, options); });
   OrderedJson json = tokens_json(request.engine(), ids);
-  json.update(to_json(*found, request.engine()));
+  json.update(json_of(*found, speller_of(request.engine())));
   return text_of(json);
 }
 
@@ -241,7 +237,7 @@ std::string trained(const Request& request) {
   std::optional<Stopping> stopping;
   if (request.model().gone != nullptr) stopping.emplace(learner.engine().context(), *request.model().gone);
   const OneStep step = take_one_step(learner, text.prompt, text.target, rate, top_of(request, 10));
-  return text_of(to_json(engine, prompt, rate, text, step));
+  return text_of(to_json(engine, prompt, text, step));
 }
 
 constexpr std::pair<std::string_view, std::string (*)(const Request&)> kRequests[] = {

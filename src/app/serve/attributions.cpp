@@ -53,8 +53,6 @@ std::vector<int64_t> positions_field(const std::vector<int64_t>& given, size_t t
   return positions;
 }
 
-OrderedJson described(const Engine& engine, int32_t token) { return {{"token", token}, {"piece", piece_json(engine, token)}}; }
-
 }  // namespace
 
 const std::vector<Field>& lens_fields() {
@@ -86,12 +84,8 @@ void lens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   for (size_t point = 0; point < found.points.size(); ++point) {
     OrderedJson rows = OrderedJson::array();
     for (size_t i = 0; i < found.positions.size(); ++i) {
-      const LensReading& reading = found.at(point, i);
-      rows.push_back({{"position", found.positions[i]},
-                      {"top", top_json(service.engine(), reading.top)},
-                      {"kl", number_or_null(reading.kl)},
-                      {"rank", reading.rank + 1},
-                      {"logprob", number_or_null(reading.logprob)}});
+      rows.push_back({{"position", found.positions[i]}});
+      rows.back().update(json_of(found.at(point, i), speller_of(service.engine())));
     }
     json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }
@@ -147,9 +141,9 @@ void heads(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
           layer[part.kind == StreamPart::Kind::mlp ? "mlp" : "other"].get<double>() + value;
   }
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
-  json["token"] = first.token;
-  json["piece"] = piece_json(service.engine(), first.token);
-  json["against"] = against ? described(service.engine(), *against) : OrderedJson(nullptr);
+  const Speller piece = speller_of(service.engine());
+  json.update(json_of(NamedToken{first.token}, piece));
+  json["against"] = against ? json_of(NamedToken{*against}, piece) : OrderedJson(nullptr);
   json["position"] = first.position;
   json["layers"] = std::move(layers);
   json["embed"] = embed;
@@ -198,9 +192,7 @@ void attribute(Service& service, const std::shared_ptr<http::Exchange>& exchange
   } while (!runs->done());
   const Attribution found = std::move(*runs).take();
   OrderedJson json = tokens_json(service.engine(), prompt.ids);
-  json["target"] = described(service.engine(), found.token);
-  json["against"] = options.against ? described(service.engine(), *options.against) : OrderedJson(nullptr);
-  json.update(to_json(found, options));
+  json.update(json_of(found, speller_of(service.engine())));
   std::vector<std::string> words{"attribute", "--token", std::to_string(found.token)};
   if (options.against) words.insert(words.end(), {"--against", std::to_string(*options.against)});
   words.insert(words.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});

@@ -116,15 +116,6 @@ InsidePrompt read_prompt(Fields& fields, Service& service) {
   return read;
 }
 
-OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
-  OrderedJson list = OrderedJson::array();
-  for (const TokenLogprob& entry : top)
-    list.push_back({{"token", entry.token}, {"piece", piece_json(engine, entry.token)}, {"logprob", entry.logprob}});
-  return list;
-}
-
-OrderedJson number_or_null(double x) { return std::isfinite(x) ? OrderedJson(x) : OrderedJson(nullptr); }
-
 void add_ignored(const Fields& fields, OrderedJson& json) {
   if (!fields.ignored().empty()) json["ignored_fields"] = fields.ignored();
 }

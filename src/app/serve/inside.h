@@ -57,10 +57,6 @@ InsidePrompt read_prompt(Fields& fields, Service& service);
 /// A prompt of a list of prompts. Errors: as read_prompt.
 InsidePrompt read_one_prompt(const OrderedJson& prompt, bool special, Service& service, const std::string& field);
 
-/// {token, piece, logprob} of each.
-OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top);
-/// A number, or null if it is not finite.
-OrderedJson number_or_null(double x);
 /// Puts the names of ignored fields in front of an answer's end.
 void add_ignored(const Fields& fields, OrderedJson& json);
 

@@ -31,13 +31,13 @@ class ScoreAnswer final : public Answer {
     json["logprobs"] = OrderedJson::array();
     double sum = 0;
     for (const PromptToken& token : choice.scored) {
-      json["logprobs"].push_back(token.logprob ? number_or_null(static_cast<double>(*token.logprob)) : OrderedJson(nullptr));
+      json["logprobs"].push_back(json_of(token.logprob));
       sum += static_cast<double>(token.logprob.value_or(0));
     }
     const bool any = choice.scored.size() > 1;
     const double nll = any ? -sum / static_cast<double>(choice.scored.size() - 1) : 0;
-    json["nll"] = any ? number_or_null(nll) : OrderedJson(nullptr);
-    json["perplexity"] = any ? number_or_null(std::exp(nll)) : OrderedJson(nullptr);
+    json["nll"] = any ? json_of(nll) : OrderedJson(nullptr);
+    json["perplexity"] = any ? json_of(std::exp(nll)) : OrderedJson(nullptr);
     return json;
   }
 
