@@ -32,7 +32,7 @@ void print_report(const VerifyReport& report) {
         dim(fmt::format("{}{:>12}{:>12}{:>12}{:>10}", pad_right("quantity", widest), "largest", "mean", "relative", "of limit")));
   for (size_t i = 0; i < names.size(); ++i) {
     const VerifiedQuantity& q = report.quantities[i];
-    const std::string share = fmt::format("{:.3g}", q.worst_share);
+    const std::string share = fmt::format("{:.3g}", q.worst.share_of_tolerance);
     print("{}{:>12.3g}{:>12.3g}{:>12.3g}  {:>8}\n", pad_right(names[i], widest), q.max_abs, q.mean_abs, q.relative,
           q.held ? share : bold(share));
   }
@@ -40,7 +40,7 @@ void print_report(const VerifyReport& report) {
     if (q.kl_mean)
       print("{}: KL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions\n", q.quantity, *q.kl_mean,
             q.kl_max.value_or(0), percent(q.top1_agreement.value_or(0)));
-    if (!q.held) print("{}: furthest at {}: {:g}, the reference has {:g}\n", q.hook, q.worst_at, q.worst_ours, q.worst_reference);
+    if (!q.held) print("{}: furthest at {}: {:g}, the reference has {:g}\n", q.hook, q.worst.at, q.worst.ours, q.worst.reference);
   }
   for (const std::string& name : report.not_compared) log("not compared: {}", name);
   log("{}, {}; allowed {:g} + {:g} |reference| ({}); kernels {}", plural(report.sequences, "sequence"),
