@@ -1,7 +1,7 @@
 // The document of pages for research, which src/app/picture/data/study.cpp writes into the pages of `vitrine circuits`, `intervene`,
 // `compare` (--page) and `eval perplexity` (--out).
 
-import type { CurvesData, HeadsData, LayersData, LossesData, PatchData, StudyHead } from "../results";
+import type { CurvesData, HeadsData, LayersData, LossesData, PatchData, StudyHead } from "../results.js";
 
 export interface StudyDocument extends StudyHead {
   /** Of this contract. It changes when a name or meaning changes. */
