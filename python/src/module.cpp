@@ -33,6 +33,7 @@
 #include "merging.h"
 #include "model/adapter.h"
 #include "model/layer_name.h"
+#include "objects.h"
 #include "ops/low_rank.h"
 #include "session.h"
 #include "text_stream.h"
@@ -78,19 +79,8 @@ SharedSession open(const nb::bytes& path, const std::optional<nb::bytes>& adapte
 
 nb::dict describe(Session& session) {
   Engine& engine = session.engine;
-  const ModelShape& s = engine.shape();
-  nb::dict d;
+  auto d = nb::cast<nb::dict>(python_of(engine.shape()));
   d["name"] = text(engine.name());
-  d["family"] = s.family.c_str();
-  d["n_layers"] = s.n_layers;
-  d["d_model"] = s.d_model;
-  d["n_heads"] = s.n_heads;
-  d["n_kv_heads"] = s.n_kv_heads;
-  d["head_dim"] = s.head_dim;
-  d["d_ff"] = s.d_ff;
-  d["vocab_size"] = s.vocab_size;
-  d["context_length"] = s.context_length;
-  d["tied"] = s.tied;
   d["parameters"] = parameter_count(*engine.opened().model);
   d["kernels"] = nb::cast(kernels().name);
   d["threads"] = engine.context().pool().threads();
@@ -293,8 +283,8 @@ nb::tuple run(Session& session, const Ids& ids, const std::vector<int64_t>& leng
   return nb::make_tuple(values, array_of(FloatVector(result.losses.begin(), result.losses.end()), {scored}));
 }
 
-nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_t> token, std::optional<int32_t> against,
-                          bool from_zero, int64_t steps) {
+nb::object attribute_prompt(Session& session, const Ids& ids, std::optional<int32_t> token, std::optional<int32_t> against,
+                            bool from_zero, int64_t steps) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
   Attribution found;
   {
@@ -309,15 +299,7 @@ nb::dict attribute_prompt(Session& session, const Ids& ids, std::optional<int32_
                   {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps},
                   hear_signals);
   }
-  nb::dict result;
-  result["token"] = found.token;
-  result["value"] = found.value;
-  result["baseline_value"] = found.baseline_value;
-  result["saliency"] = found.saliency;
-  result["gradient_input"] = found.gradient_input;
-  result["integrated"] = found.integrated;
-  result["gap"] = found.gap;
-  return result;
+  return python_of(found);
 }
 
 std::string piece_of(const Engine& engine, int32_t token) {  // models may have more rows than their tokenizer has pieces

@@ -63,11 +63,12 @@ class Whole(Case):
         kl = (np.exp(p) * (p - q)).sum(-1)
         self.assert_close([one["kl"] for one in found["predictions"]], kl, 1e-6, 1e-3)
         self.assertAlmostEqual(found["kl_mean"], kl.mean(), delta=1e-5)
-        self.assertEqual([one["top"] for one in found["predictions"]], list(zip(p.argmax(-1).tolist(), q.argmax(-1).tolist(), strict=True)))
-        self.assertEqual([one["layer"] for one in found["layers"]], list(range(-1, a.cfg.n_layers)))
+        for key, of in (("a", p), ("b", q)):
+            self.assertEqual([one[key]["token"] for one in found["predictions"]], of.argmax(-1).tolist())
+        self.assertEqual([one["layer"] for one in found["layers"]], [None, *range(a.cfg.n_layers)])
         x, y = ca["resid_post", -1][0].astype(np.float64), cb["resid_post", -1][0].astype(np.float64)
         self.assertAlmostEqual(found["layers"][-1]["relative"], float(np.linalg.norm(y - x) / np.linalg.norm(x)), places=4)
-        self.assertEqual(found["dtypes"][0], ["f32"])
+        self.assertEqual(found["a"]["dtypes"], ["f32"])
         for words, call in (("compared with itself", lambda: a.compare(a, IDS)),
                             ("not two files of one model", lambda: a.compare(vitrine.load(golden_model("gpt2_a")), IDS))):
             with self.assert_says(vitrine.InputError, words):

@@ -7,17 +7,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from .batches import Prompt
 from .opened import OpenedModel
 from .program import written
+from .result_types import CircuitTable, ModelComparison
 from .whole_numbers import INT64, within
 
 
 def circuits(
     model: OpenedModel, layer: int | None = None, head: int | None = None, *, offset: int = 0, composition: bool = True,
-) -> dict[str, Any]:
+) -> CircuitTable:
     """Every head's circuits with what is linear in the norms folded in, as docs/circuits.md defines them: a dict of
 
     heads        one dict for each head (of this layer, of this number): layer, head, copying, eigenvalues of the full OV circuit,
@@ -25,27 +24,25 @@ def circuits(
     composition  composition scores of each head with later heads: from_layer, from_head, to_layer, to_head, q, k, v
     offset       positions from key to query, for models with RoPE
     """
-    found = model._session.circuits(
+    found: CircuitTable = model._session.circuits(
         None if layer is None else within("layer", layer, 0, INT64), None if head is None else within("head", head, 0, INT64),
         within("offset", offset, 0, INT64), composition)
-    for one in found["heads"]:
-        one["eigenvalues"] = np.array(one["eigenvalues"])
-        for circuit in ("qk", "ov"):
-            one[circuit]["singular_values"] = np.array(one[circuit]["singular_values"])
     return found
 
 
-def compare(model: OpenedModel, other: OpenedModel, prompt: Prompt, *, threshold: float = 1e-3) -> dict[str, Any]:
+def compare(model: OpenedModel, other: OpenedModel, prompt: Prompt, *, threshold: float = 1e-3) -> ModelComparison:
     """This model and another file of it on one prompt: a dict of
 
-    layers       how much the residual streams differ: point, layer, cosine, distance, worst_at, relative, and how much the
+    a, b         model and dtypes of this one and of the other
+    layers       how much the residual streams differ: point, layer, cosine, distance, worst_position, relative, and how much the
                  patterns differ
-    predictions  after each position: kl in nats, top (this one's and the other's), logprobs
-    kl_mean, kl_most, same_top, dtypes; first_beyond: the first of layers whose distance exceeds threshold, -1: none
+    predictions  after each position: kl in nats, and token, piece, logprob and prob of the most likely token of a and of b
+    kl_mean, kl_most, same_top; first_beyond: the point of the first of layers whose distance exceeds threshold, or None
     """
     for one in (model, other):
         one._without_hooks("compare")
-    return model._session.compare(other._session, model._one(prompt), float(threshold))
+    found: ModelComparison = model._session.compare(other._session, model._one(prompt), float(threshold))
+    return found
 
 
 def intervene(

@@ -9,5 +9,6 @@ from numpy.typing import ArrayLike as ArrayLike
 
 Floats = np.ndarray[tuple[Any, ...], np.dtype[np.float32]]  # what the engine computes
 Doubles = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
+Complexes = np.ndarray[tuple[Any, ...], np.dtype[np.complex128]]
 Bools = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
 Ids = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]  # token ids, positions, lengths

@@ -197,9 +197,8 @@ def attribute(
         return [attribute(model, row, token, against, baseline=baseline, steps=steps) for row in batch.rows]
     chosen, other = (None if one is None else model._token(one) for one in (token, against))
     found = model._session.attribute(batch.rows[0], chosen, other, baseline == "zero", within("steps", steps, 0, INT64))
-    for name in ("saliency", "gradient_input", "integrated"):
-        found[name] = np.array(found[name])
-    return Attribution(**{**found, "integrated": found["integrated"] if steps else None})
+    return Attribution(found["token"], found["value"], found["baseline_value"] or 0.0, found["saliency"], found["gradient_input"],
+                       found["integrated"], found["gap"] or 0.0)
 
 
 def _check_return_type(return_type: str | None) -> None:

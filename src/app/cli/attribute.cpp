@@ -34,42 +34,28 @@ std::optional<int32_t> token_of(const Engine& engine, const std::string& typed, 
   return id_of(engine, {.text = typed, .where = flag});
 }
 
-OrderedJson document(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
-  const auto described = [&](int32_t id) {
-    const OrderedJson piece = pieces_json(engine, prompt, std::span(&id, 1));
-    return OrderedJson{{"token", id}, {"piece", piece.is_null() ? piece : piece[0]}};
-  };
-  OrderedJson json = {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
-                      {"tokens", prompt.ids},
-                      {"pieces", pieces_json(engine, prompt, prompt.ids)},
-                      {"target", described(found.token)},
-                      {"against", o.attribution.against ? described(*o.attribution.against) : OrderedJson(nullptr)}};
-  json.update(to_json(found, o.attribution));
-  return json;
-}
-
 void print_attribution(const Engine& engine, const Prompt& prompt, const Attribution& found, const AttributeArguments& o) {
-  const std::vector<double>& main = found.integrated.empty() ? found.gradient_input : found.integrated;
+  const std::vector<double> main = found.integrated.value_or(found.gradient_input);
   double largest = 0, saliency = 0;
   for (const double x : main) largest = std::max(largest, std::abs(x));
   for (const double x : found.saliency) saliency += x;
   TextTable table{{{"token", true}, {"saliency"}, {"gradient x input"}}, {}};
-  if (!found.integrated.empty()) table.columns.push_back({"integrated"});
+  if (found.integrated) table.columns.push_back({"integrated"});
   table.columns.push_back({"", true});
   for (size_t i = 0; i < prompt.ids.size(); ++i) {
     auto& row = table.rows.emplace_back();
     row = {shown_piece(engine, prompt.ids[i]), percent(saliency > 0 ? found.saliency[i] / saliency : 0),
            fmt::format("{:+.4f}", found.gradient_input[i])};
-    if (!found.integrated.empty()) row.push_back(fmt::format("{:+.4f}", found.integrated[i]));
+    if (found.integrated) row.push_back(fmt::format("{:+.4f}", (*found.integrated)[i]));
     row.push_back((main[i] < 0 ? "-" : "+") + bar(largest > 0 ? std::abs(main[i]) / largest : 0, kWidestBar));
   }
   print_table(table);
   std::string what = "log-probability of " + shown_piece(engine, found.token);
   if (o.attribution.against) what += " less that of " + shown_piece(engine, *o.attribution.against);
   print("{}: {:.4f}\n", what, found.value);
-  if (!found.integrated.empty())
+  if (found.integrated)
     print("at the baseline ({}): {:.4f}; the integrated parts sum to the difference but for {:.1e}\n", o.baseline,
-          found.baseline_value, found.gap);
+          *found.baseline_value, *found.gap);
 }
 
 void run_attribute(AttributeArguments o) {
@@ -82,7 +68,9 @@ void run_attribute(AttributeArguments o) {
   o.attribution.baseline = o.baseline == "zero" ? Baseline::zero : Baseline::mean;
   const Attribution found = attribute(engine, prompts[0].ids, o.attribution);
   if (o.model.json) {
-    print_json(document(engine, prompts[0], found, o));
+    OrderedJson json = prompt_json(engine, prompts[0]);
+    json.update(json_of(found, speller_of(engine, prompts[0].from_text)));
+    print_json(json);
   } else {
     print_attribution(engine, prompts[0], found, o);
   }

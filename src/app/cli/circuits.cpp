@@ -38,52 +38,25 @@ struct CircuitsArguments {
 
 bool given(const CircuitsArguments& o) { return o.prompt.has_text || o.prompt.has_tokens; }
 
-OrderedJson spectrum_json(const Spectrum& s) {
-  return {{"rank", s.rank}, {"frobenius", s.frobenius}, {"singular_values", s.singular_values}};
-}
+constexpr HeadRole kColumns[] = {HeadRole::previous, HeadRole::duplicate, HeadRole::induction, HeadRole::first};
+constexpr const char* kRoleNames[] = {"previous_token", "duplicate_token", "induction", "first_token"};
 
 // No query of this prompt may have keys of a role; a score of 0 would say that the head does not look at them.
-OrderedJson score_json(const HeadScores& scores, const HeadScore& score, HeadRole role) {
-  return scores.queries[static_cast<size_t>(role)] > 0 ? OrderedJson(score.at(role)) : OrderedJson(nullptr);
-}
-OrderedJson head_json(const HeadScores& scores, const HeadScore& score) {
-  return {{"layer", score.layer},
-          {"head", score.head},
-          {"previous_token", score_json(scores, score, HeadRole::previous)},
-          {"duplicate_token", score_json(scores, score, HeadRole::duplicate)},
-          {"induction", score_json(scores, score, HeadRole::induction)},
-          {"first_token", score_json(scores, score, HeadRole::first)}};
+void add_scores(OrderedJson& head, const HeadScores& scores) {
+  const HeadScore& score = scores.of(head.at("layer"), head.at("head"));
+  for (size_t i = 0; i < kHeadRoles; ++i)
+    head[kRoleNames[i]] = scores.queries[i] > 0 ? OrderedJson(score.mean[i]) : OrderedJson(nullptr);
 }
 std::string score_text(const HeadScores& scores, const HeadScore& score, HeadRole role) {
   return scores.queries[static_cast<size_t>(role)] > 0 ? fmt::format("{:.3f}", score.at(role)) : "-";
 }
 
 OrderedJson document(const CircuitsArguments& o, const HeadScores& scores, const CircuitTable& table, bool repeated) {
-  OrderedJson heads = OrderedJson::array();
-  for (const HeadSpectra& h : table.heads) {
-    OrderedJson eigenvalues = OrderedJson::array();
-    for (const std::complex<double>& value : h.eigenvalues) eigenvalues.push_back({value.real(), value.imag()});
-    OrderedJson json = head_json(scores, scores.of(h.layer, h.head));
-    json["copying"] = h.copying;
-    json["eigenvalues"] = std::move(eigenvalues);
-    json["qk"] = spectrum_json(h.qk);
-    json["ov"] = spectrum_json(h.ov);
-    heads.push_back(std::move(json));
-  }
-  OrderedJson composition = OrderedJson::array();
-  for (const Composition& c : table.composition)
-    composition.push_back(
-        {{"from", {c.from_layer, c.from_head}}, {"to", {c.to_layer, c.to_head}}, {"q", c.q}, {"k", c.k}, {"v", c.v}});
-  return {{"prompt", repeated ? "repeated random tokens" : "as given"},
-          {"tokens", scores.ids},
-          {"queries",
-           {{"previous_token", scores.queries[0]},
-            {"duplicate_token", scores.queries[1]},
-            {"induction", scores.queries[2]},
-            {"first_token", scores.queries[3]}}},
-          {"offset", o.offset},
-          {"heads", std::move(heads)},
-          {"composition", std::move(composition)}};
+  OrderedJson json = {{"prompt", repeated ? "repeated random tokens" : "as given"}, {"tokens", scores.ids}, {"offset", o.offset}};
+  for (size_t i = 0; i < kHeadRoles; ++i) json["queries"][kRoleNames[i]] = scores.queries[i];
+  json.update(json_of(table));
+  for (OrderedJson& head : json["heads"]) add_scores(head, scores);
+  return json;
 }
 
 std::string values_text(const Spectrum& s, size_t shown) {
@@ -92,8 +65,6 @@ std::string values_text(const Spectrum& s, size_t shown) {
     text += fmt::format("{}{:#.3g}", i > 0 ? " " : "", s.singular_values[i]);
   return text;
 }
-
-constexpr HeadRole kColumns[] = {HeadRole::previous, HeadRole::duplicate, HeadRole::induction, HeadRole::first};
 
 // What a reader wants first. What stands between backquotes is bold.
 void print_sentences(const HeadScores& scores, const CircuitTable& table) {
@@ -232,7 +203,10 @@ OrderedJson checkpoints_json(std::span<const StudiedHeads> runs, std::span<const
   OrderedJson list = OrderedJson::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     OrderedJson heads = OrderedJson::array();
-    for (const HeadScore& score : runs[i].scores.heads) heads.push_back(head_json(runs[i].scores, score));
+    for (const HeadScore& score : runs[i].scores.heads) {
+      heads.push_back({{"layer", score.layer}, {"head", score.head}});
+      add_scores(heads.back(), runs[i].scores);
+    }
     list.push_back({{"step", checkpoints[i].step},
                     {"model", checkpoints[i].path},
                     {"loss", runs[i].loss(repeated, false)},

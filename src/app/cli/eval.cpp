@@ -31,53 +31,28 @@ struct PerplexityArguments {
   bool per_token = false;
 };
 
-OrderedJson buckets_json(const std::vector<LossBucket>& buckets) {
-  OrderedJson list = OrderedJson::array();
-  for (const LossBucket& b : buckets) list.push_back({{"from", b.from}, {"to", b.to}, {"tokens", b.tokens}, {"nll", b.nll}});
-  return list;
-}
-
-OrderedJson tokens_json(const Engine& engine, const PerplexityResult& result) {
+OrderedJson per_token_json(const Engine& engine, const PerplexityResult& result) {
   OrderedJson texts = OrderedJson::array();
   for (const ScoredText& text : result.texts) {
-    OrderedJson ids = OrderedJson::array(), pieces = OrderedJson::array(), logprobs = OrderedJson::array();
-    for (size_t i = 0; i < text.tokens.size(); ++i) {
-      ids.push_back(text.tokens[i].id);
-      pieces.push_back(piece_json(engine, text.tokens[i].id));
-      logprobs.push_back(std::isnan(text.logprobs[i]) ? OrderedJson(nullptr) : OrderedJson(text.logprobs[i]));
-    }
-    texts.push_back({{"tokens", std::move(ids)}, {"pieces", std::move(pieces)}, {"logprobs", std::move(logprobs)}});
+    std::vector<int32_t> ids;
+    for (const TokenPiece& token : text.tokens) ids.push_back(token.id);
+    texts.push_back(tokens_json(engine, ids));
+    texts.back()["logprobs"] = json_of(text.logprobs);
   }
   return texts;
 }
 
 OrderedJson result_json(const Engine& engine, const PerplexityResult& r, bool per_token) {
-  OrderedJson document = {{"model", engine.name()},
-                          {"perplexity", r.perplexity},
-                          {"perplexity_error", r.perplexity_error},
-                          {"nll", r.nll},
-                          {"nll_error", r.nll_error},
-                          {"bits_per_byte", r.bits_per_byte},
-                          {"tokens", r.tokens},
-                          {"bytes", r.bytes},
-                          {"texts", r.texts.size()},
-                          {"windows", r.windows},
-                          {"definition", definition_json(engine, r.definition)},
-                          {"by_position", buckets_json(r.by_position)},
-                          {"by_frequency", buckets_json(r.by_frequency)},
-                          {"timings",
-                           {{"seconds", r.seconds},
-                            {"tokens_read", r.rows},
-                            {"tokens_per_s", static_cast<double>(r.rows) / std::max(r.seconds, 1e-9)}}}};
-  if (per_token) document["per_token"] = tokens_json(engine, r);
+  OrderedJson document = {
+      {"model", engine.name()}, {"texts", r.texts.size()}, {"definition", definition_json(engine, r.definition)}};
+  document.update(json_of(r));
+  if (per_token) document["per_token"] = per_token_json(engine, r);
   return document;
 }
 
 OrderedJson against_json(const Engine& other, const PerplexityResult& first, const PerplexityResult& second, bool per_token) {
   OrderedJson document = result_json(other, second, per_token);
-  const std::optional<LossDifference> d = difference_of(first, second);
-  document["difference"] =
-      d ? OrderedJson{{"nll", d->mean}, {"nll_error", d->error}, {"better", d->b_better}} : OrderedJson(nullptr);
+  document["difference"] = json_of(difference_of(first, second));
   return document;
 }
 
@@ -109,7 +84,7 @@ void print_line(const std::string& name, const PerplexityResult& r) {
         r.perplexity_error, r.nll, r.bits_per_byte);
   print("{}\n", dim(fmt::format("{} scored in {}, {} of text; {} tokens/s", plural(grouped(r.tokens), "token"),
                                 plural(grouped(r.windows), "window"), plural(grouped(r.bytes), "byte"),
-                                rate_text(static_cast<double>(r.rows) / std::max(r.seconds, 1e-9)))));
+                                rate_text(r.timings.tokens_per_s()))));
 }
 
 WindowOptions windows_for(const Engine& engine, const Engine* other, const PerplexityArguments& o) {
@@ -142,8 +117,8 @@ std::string command_of(const PerplexityArguments& o) {
 
 void print_difference(const PerplexityResult& a, const PerplexityResult& b) {
   if (const std::optional<LossDifference> d = difference_of(a, b)) {
-    print("the second one's -ln p is larger by {:.4f} ± {:.2g}; it finds {} of the tokens likelier\n", d->mean, d->error,
-          percent(d->b_better));
+    print("the second one's -ln p is larger by {:.4f} ± {:.2g}; it finds {} of the tokens likelier\n", d->nll, d->nll_error,
+          percent(d->better));
   } else {
     print("their tokens differ, so that only bits a byte can be compared\n");
   }

@@ -30,12 +30,10 @@ OrderedJson items_json(const ChoiceFile& file, const ChoicesResult& result) {
     const ChoiceItem& item = file.items[i];
     const ChoiceAnswer& answer = result.answers[i];
     OrderedJson choices = OrderedJson::array();
-    for (size_t c = 0; c < item.choices.size(); ++c)
-      choices.push_back({{"context", item.choices[c].context},
-                         {"continuation", item.choices[c].continuation},
-                         {"logprob", answer.scores[c].logprob},
-                         {"tokens", answer.scores[c].tokens},
-                         {"greedy", answer.scores[c].is_greedy}});
+    for (size_t c = 0; c < item.choices.size(); ++c) {
+      choices.push_back({{"context", item.choices[c].context}, {"continuation", item.choices[c].continuation}});
+      choices.back().update(json_of(answer.scores[c]));
+    }
     OrderedJson line = {{"gold", item.gold}, {"pick", answer.pick}, {"correct", answer.pick == item.gold}};
     line["pick_norm"] = norms_by_length(file.task) ? OrderedJson(answer.pick_norm) : OrderedJson(nullptr);
     line["choices"] = std::move(choices);
@@ -46,6 +44,8 @@ OrderedJson items_json(const ChoiceFile& file, const ChoicesResult& result) {
 
 OrderedJson choices_json(const ChoiceFile& file, const ChoicesResult& r) {
   const bool norms = norms_by_length(file.task);
+  OrderedJson timings = json_of(r.timings);
+  timings["tokens"] = r.tokens;
   const auto normed = [&](double value) { return norms ? OrderedJson(value) : OrderedJson(nullptr); };
   return {{"file", file.path},
           {"task", name_of(file.task)},
@@ -58,11 +58,7 @@ OrderedJson choices_json(const ChoiceFile& file, const ChoicesResult& r) {
           {"accuracy_bytes_error", normed(r.bytes.error)},
           {"random", r.random},
           {"centered", r.centered},
-          {"timings",
-           {{"seconds", r.seconds},
-            {"tokens", r.tokens},
-            {"tokens_read", r.tokens_read},
-            {"tokens_per_s", static_cast<double>(r.tokens_read) / std::max(r.seconds, 1e-9)}}},
+          {"timings", std::move(timings)},
           {"items", items_json(file, r)}};
 }
 
@@ -92,10 +88,9 @@ void print_summary(const ChoiceFile& file, const ChoicesResult& r) {
   }
   print("  {}{:>9}\n", pad_right("guessing", 34), percent(r.random));
   print("  {}{:>9.4f}\n", pad_right("centered (0 guessing, 1 all right)", 34), r.centered);
-  print("{}\n",
-        dim(fmt::format("  {} in {:.1f} s, {} tokens/s; {} read, since what choices share is read once",
-                        plural(grouped(r.tokens), "token"), r.seconds,
-                        rate_text(static_cast<double>(r.tokens_read) / std::max(r.seconds, 1e-9)), grouped(r.tokens_read))));
+  print("{}\n", dim(fmt::format("  {} in {:.1f} s, {} tokens/s; {} read, since what choices share is read once",
+                                plural(grouped(r.tokens), "token"), r.timings.seconds, rate_text(r.timings.tokens_per_s()),
+                                grouped(r.timings.tokens_read))));
 }
 
 void run_choices(const ChoicesArguments& o) {

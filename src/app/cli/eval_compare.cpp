@@ -26,17 +26,9 @@ struct EvalCompareArguments {
 constexpr std::pair<const char*, double> kQuantiles[] = {{"median", 0.5}, {"p90", 0.9},    {"p95", 0.95},
                                                          {"p99", 0.99},   {"p999", 0.999}, {"most", 1}};
 
-OrderedJson mean_json(const MeanOfTokens& m) { return {{"mean", m.mean}, {"error", m.error}}; }
-
 OrderedJson comparison_json(const Engine& a, const Engine& b, const TextComparison& c) {
-  OrderedJson kl = mean_json(c.kl), layers = OrderedJson::array();
+  OrderedJson kl = json_of(c.kl);
   for (const auto& [name, share] : kQuantiles) kl[name] = c.kl_quantile(share);
-  for (const TextComparison::Layer& layer : c.layers)
-    layers.push_back({{"point", layer.point},
-                      {"layer", layer.layer < 0 ? OrderedJson(nullptr) : OrderedJson(layer.layer)},
-                      {"cosine", layer.cosine},
-                      {"relative", layer.relative},
-                      {"distance", layer.largest}});
   const auto side = [](const Engine& engine, const std::vector<std::string>& dtypes, const MeanOfTokens& nll) {
     return OrderedJson{{"model", engine.name()}, {"dtypes", dtypes}, {"nll", nll.mean}, {"perplexity", std::exp(nll.mean)}};
   };
@@ -49,14 +41,11 @@ OrderedJson comparison_json(const Engine& a, const Engine& b, const TextComparis
       {"kl", std::move(kl)},
       {"top1_agreement", c.same_top.mean},
       {"top1_agreement_error", c.same_top.error},
-      {"nll_difference", mean_json(c.nll_difference)},
+      {"nll_difference", json_of(c.nll_difference)},
       {"perplexity_ratio", std::exp(c.nll_difference.mean)},
       {"prob_difference", {{"mean", c.prob_difference.mean}, {"error", c.prob_difference.error}, {"rms", c.prob_difference_rms}}},
-      {"layers", std::move(layers)},
-      {"timings",
-       {{"seconds", c.seconds},
-        {"tokens_read", c.rows},
-        {"tokens_per_s", static_cast<double>(c.rows) / std::max(c.seconds, 1e-9)}}}};
+      {"layers", json_of(c.layers)},
+      {"timings", json_of(c.timings)}};
 }
 
 std::string type_list(const std::vector<std::string>& dtypes) {
@@ -89,12 +78,12 @@ void print_comparison(const Engine& a, const Engine& b, const TextComparison& c)
   double most = 0;
   for (const TextComparison::Layer& layer : c.layers) most = std::max(most, layer.relative);
   for (const TextComparison::Layer& layer : c.layers)
-    layers.rows.push_back({layer.point, rounded(layer.relative), rounded(1 - layer.cosine), rounded(layer.largest),
+    layers.rows.push_back({layer.point, rounded(layer.relative), rounded(1 - layer.cosine), rounded(layer.distance),
                            bar(most > 0 ? layer.relative / most : 0, 24)});
   print_table(layers);
   print("\n{}\n", c.definition.text(a));
   print("{}\n", dim(fmt::format("{} in {}; {} tokens/s", plural(grouped(c.tokens), "token"), plural(grouped(c.windows), "window"),
-                                rate_text(static_cast<double>(c.rows) / std::max(c.seconds, 1e-9)))));
+                                rate_text(c.timings.tokens_per_s()))));
 }
 
 void run_eval_compare(const EvalCompareArguments& o) {

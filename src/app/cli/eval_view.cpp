@@ -70,11 +70,11 @@ std::string facts_of(const Engine& engine, const PerplexityResult& r) {
                      plural(grouped(r.tokens), "token"), plural(grouped(r.bytes), "byte"));
 }
 
-StudiedLosses studied_losses(const Engine& engine, const std::vector<std::string>& texts, const PerplexityResult& result) {
-  StudiedLosses losses{&engine, short_name(engine.name()), {facts_of(engine, result)}, {}};
+LossesData::Run studied_losses(const Engine& engine, const std::vector<std::string>& texts, const PerplexityResult& result) {
+  LossesData::Run losses{.engine = &engine, .name = short_name(engine.name()), .facts = {facts_of(engine, result)}};
   size_t shown = 0;
   for (size_t t = 0; t < texts.size(); ++t) {
-    StudiedText& text = losses.texts.emplace_back();
+    LossesData::Text& text = losses.texts.emplace_back();
     for (const LossSpan& span : spans_of(result.texts[t], texts[t])) {
       if (shown == kMostOnPage) {
         ++text.left_out;
@@ -82,19 +82,19 @@ StudiedLosses studied_losses(const Engine& engine, const std::vector<std::string
       }
       ++shown;
       text.words.push_back(texts[t].substr(span.begin, span.end - span.begin));
-      text.nll.push_back(span.nll);
+      text.nll.push_back(std::isnan(span.nll) ? std::nullopt : std::optional(span.nll));
       // Of several tokens that share a character, what stood in the place of the first.
       const bool kept = span.first < result.texts[t].likely.size();
-      text.likely.push_back(kept ? result.texts[t].likely[span.first] : std::vector<TokenLogprob>());
+      text.likely.push_back(kept ? likely_tokens(result.texts[t].likely[span.first]) : LikelyTokens());
     }
   }
   return losses;
 }
 
-std::vector<StudiedRange> ranges_of(const std::vector<LossBucket>& buckets) {
-  std::vector<StudiedRange> ranges;
-  for (const LossBucket& b : buckets) ranges.push_back({b.from, b.to, b.tokens, b.nll});
-  return ranges;
+CurvesData::Curve curve_of(const Engine& engine, const std::vector<LossBucket>& buckets) {
+  CurvesData::Curve curve{short_name(engine.name()), {}};
+  for (const LossBucket& b : buckets) curve.ranges.push_back({b.from, b.to, b.tokens, b.nll});
+  return curve;
 }
 
 }  // namespace
@@ -111,17 +111,13 @@ PictureJson eval_document(const EvalView& view, const std::string& command) {
   head.title = "How well a text is predicted";
   head.lines = {view.result.definition.text(view.engine)};
   head.command = command;
-  std::vector<StudiedLosses> runs = {studied_losses(view.engine, view.texts, view.result)};
-  std::vector<std::string> names = {short_name(view.engine.name())};
-  if (view.second != nullptr) {
-    runs.push_back(studied_losses(*view.other, view.texts, *view.second));
-    names.push_back(short_name(view.other->name()));
-  }
+  std::vector<LossesData::Run> runs = {studied_losses(view.engine, view.texts, view.result)};
+  if (view.second != nullptr) runs.push_back(studied_losses(*view.other, view.texts, *view.second));
   const auto curves = [&](const std::string& title, const std::string& axis,
                           std::vector<LossBucket> PerplexityResult::* buckets) {
-    std::vector<std::vector<StudiedRange>> list = {ranges_of(view.result.*buckets)};
-    if (view.second != nullptr) list.push_back(ranges_of(view.second->*buckets));
-    return curves_section(title, axis, names, list);
+    CurvesData data{title, axis, {curve_of(view.engine, view.result.*buckets)}};
+    if (view.second != nullptr) data.curves.push_back(curve_of(*view.other, view.second->*buckets));
+    return data;
   };
   return study_document(view.engine, head,
                         {losses_section(runs, same_tokens(view)),

@@ -116,38 +116,16 @@ void show_prompt_features(Engine& engine, const SparseAutoencoder& sae, const Pr
   }
 }
 
-OrderedJson logits_json(const Engine& engine, const std::vector<int32_t>& tokens, const std::vector<float>& values) {
-  OrderedJson list = OrderedJson::array();
-  for (size_t i = 0; i < tokens.size(); ++i)
-    list.push_back({{"token", tokens[i]}, {"piece", piece_json(engine, tokens[i])}, {"logit", values[i]}});
-  return list;
-}
-
-void print_logits(const Engine& engine, const char* word, const std::vector<int32_t>& tokens, const std::vector<float>& values) {
+void print_logits(const Engine& engine, const char* word, const std::vector<TokenLogit>& tokens) {
   std::string line;
-  for (size_t i = 0; i < tokens.size(); ++i) line += fmt::format("  {} {:+.3f}", shown_piece(engine, tokens[i]), values[i]);
+  for (const TokenLogit& one : tokens) line += fmt::format("  {} {:+.3f}", shown_piece(engine, one.token), one.logit);
   print("  {}{}\n", word, line);
 }
 
 OrderedJson summary_json(const Engine& engine, const FeatureSummary& s, int64_t tokens) {
-  OrderedJson contexts = OrderedJson::array();
-  for (const FeatureContext& c : s.contexts) {
-    OrderedJson pieces = OrderedJson::array();
-    for (const int32_t id : c.tokens) pieces.push_back(piece_json(engine, id));
-    contexts.push_back({{"value", c.value},
-                        {"position", c.position},
-                        {"at", c.at},
-                        {"tokens", c.tokens},
-                        {"pieces", pieces},
-                        {"values", c.values}});
-  }
-  return {{"feature", s.feature},
-          {"active", s.active},
-          {"density", tokens > 0 ? static_cast<double>(s.active) / static_cast<double>(tokens) : 0},
-          {"mean", s.mean},
-          {"largest", s.largest},
-          {"histogram", s.histogram},
-          {"contexts", contexts}};
+  OrderedJson json = json_of(s, speller_of(engine));
+  json["density"] = tokens > 0 ? static_cast<double>(s.active) / static_cast<double>(tokens) : 0;
+  return json;
 }
 
 void print_feature(const Engine& engine, const FeatureSummary& s, int64_t tokens) {
@@ -200,11 +178,11 @@ ColoredPage::Chart logits_chart(const Engine& engine, int64_t feature, const Fea
   BarChart chart;
   chart.title = fmt::format("feature {}: logits", feature);
   chart.x_label = "direction · W_U";
-  const auto add = [&](int32_t token, float logit) {
-    chart.bars.push_back({visible(shown_piece(engine, token)), static_cast<double>(logit), fmt::format("{:+.3f}", logit)});
+  const auto add = [&](const TokenLogit& one) {
+    chart.bars.push_back({visible(shown_piece(engine, one.token)), one.logit, fmt::format("{:+.3f}", one.logit)});
   };
-  for (size_t i = 0; i < logits.raised.size(); ++i) add(logits.raised[i], logits.up[i]);
-  for (size_t i = logits.lowered.size(); i-- > 0;) add(logits.lowered[i], logits.down[i]);
+  std::ranges::for_each(logits.raised, add);
+  std::for_each(logits.lowered.rbegin(), logits.lowered.rend(), add);
   chart.description = fmt::format("The tokens that the direction of feature {} raises and lowers most", feature);
   return {bars_svg(chart), chart.description};
 }
@@ -252,10 +230,7 @@ void show_features(Engine& engine, const SparseAutoencoder& sae, const FeaturesA
     for (size_t i = 0; i < o.features.size(); ++i) {
       OrderedJson one =
           o.files.empty() ? OrderedJson{{"feature", o.features[i]}} : summary_json(engine, table.features[i], table.tokens);
-      if (!logits.empty()) {
-        one["raised"] = logits_json(engine, logits[i].raised, logits[i].up);
-        one["lowered"] = logits_json(engine, logits[i].lowered, logits[i].down);
-      }
+      if (!logits.empty()) one.update(json_of(logits[i], speller_of(engine)));
       list.push_back(std::move(one));
     }
     if (!o.files.empty()) {
@@ -275,8 +250,8 @@ void show_features(Engine& engine, const SparseAutoencoder& sae, const FeaturesA
       print_feature(engine, table.features[i], table.tokens);
     }
     if (logits.empty()) continue;
-    print_logits(engine, "raises", logits[i].raised, logits[i].up);
-    print_logits(engine, "lowers", logits[i].lowered, logits[i].down);
+    print_logits(engine, "raises", logits[i].raised);
+    print_logits(engine, "lowers", logits[i].lowered);
   }
 }
 

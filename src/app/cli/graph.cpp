@@ -82,13 +82,12 @@ FeatureNotes notes_of(Engine& engine, const TranscoderSet& set, const Attributio
   FeatureNotes notes;
   const std::vector<FeatureLogits> logits = direction_logits(engine, directions, kNoteTokens);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const auto line = [&](const char* word, const std::vector<int32_t>& tokens, const std::vector<float>& values) {
-      std::string text = word;
-      for (size_t t = 0; t < tokens.size(); ++t)
-        text += fmt::format("  {} {:+.3f}", visible(shown_piece(engine, tokens[t])), values[t]);
+    const auto line = [&](std::string text, const std::vector<TokenLogit>& tokens) {
+      for (const TokenLogit& one : tokens)
+        text += fmt::format("  {} {:+.3f}", visible(shown_piece(engine, one.token)), one.logit);
       return text;
     };
-    notes[nodes[i]] = {line("raises", logits[i].raised, logits[i].up), line("lowers", logits[i].lowered, logits[i].down)};
+    notes[nodes[i]] = {line("raises", logits[i].raised), line("lowers", logits[i].lowered)};
   }
   return notes;
 }

@@ -44,18 +44,16 @@ auto place_of(const std::vector<TokenLogprob>& list, int32_t token) {
   return std::find_if(list.begin(), list.end(), [&](const TokenLogprob& one) { return one.token == token; });
 }
 
-double share_of(const TokenLogprob& one) { return std::exp(static_cast<double>(one.logprob)); }
-
 // Who wins, before anything else is read.
 std::string winner_text(const Engine& engine, const std::vector<TokenLogprob>& before, const std::vector<TokenLogprob>& after) {
   const std::string was = shown_piece(engine, before[0].token), now = shown_piece(engine, after[0].token);
   if (before[0].token == after[0].token)
-    return fmt::format("{} stays the most likely: {} before, {} after", bold(was), percent(share_of(before[0])),
-                       percent(share_of(after[0])));
+    return fmt::format("{} stays the most likely: {} before, {} after", bold(was), percent(before[0].prob()),
+                       percent(after[0].prob()));
   const auto earlier = place_of(before, after[0].token), later = place_of(after, before[0].token);
   return fmt::format("{} ({}) takes the place of {} ({})", bold(now),
-                     (earlier == before.end() ? "" : percent(share_of(*earlier)) + " → ") + percent(share_of(after[0])),
-                     bold(was), percent(share_of(before[0])) + (later == after.end() ? "" : " → " + percent(share_of(*later))));
+                     (earlier == before.end() ? "" : percent(earlier->prob()) + " → ") + percent(after[0].prob()), bold(was),
+                     percent(before[0].prob()) + (later == after.end() ? "" : " → " + percent(later->prob())));
 }
 
 void print_predictions(const Engine& engine, const InterveneResult& r) {
@@ -71,11 +69,11 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
                                   pad_left("change", 8))));
     for (size_t i = 0; i < before.size(); ++i) {
       const auto column = [&](const TokenLogprob& entry) {
-        return pad_right(shown_piece(engine, entry.token), widest) + pad_left(percent(share_of(entry)), 10);
+        return pad_right(shown_piece(engine, entry.token), widest) + pad_left(percent(entry.prob()), 10);
       };
       const auto was = place_of(before, after[i].token);
       // In points of a per cent: against the same token before.
-      const double points = was == before.end() ? 0 : 100 * (share_of(after[i]) - share_of(*was));
+      const double points = was == before.end() ? 0 : 100 * (after[i].prob() - was->prob());
       const std::string change = was == before.end() ? "" : fmt::format("{:+.1f}", points);
       const auto colored_by = [&](const std::string& text) {
         return std::abs(points) < 0.05 ? text : points > 0 ? risen(text) : fallen(text);
@@ -93,7 +91,7 @@ void print_predictions(const Engine& engine, const InterveneResult& r) {
 }
 
 std::string metric_text(const Engine& engine, const InterveneResult& r) {
-  const auto token = [&](size_t i) { return shown_piece(engine, r.metric_tokens[i]); };
+  const auto token = [&](size_t i) { return shown_piece(engine, r.metric->tokens[i]); };
   switch (r.recipe.metric.kind) {
     case MetricSpec::Kind::logit_difference: return fmt::format("logit({}) - logit({})", token(0), token(1));
     case MetricSpec::Kind::logprob: return fmt::format("log p({})", token(0));
@@ -107,15 +105,15 @@ std::string metric_text(const Engine& engine, const InterveneResult& r) {
 bool only_a_grid(const InterveneResult& r) { return r.interventions.empty() && r.grid && r.grid->values.size() != 1; }
 
 void print_metric(const Engine& engine, const InterveneResult& r) {
-  if (!r.metric_before) return;
+  if (!r.metric) return;
   std::string line = metric_text(engine, r) + ":";
-  if (!only_a_grid(r)) line += fmt::format(" before {:.4g}, after {:.4g};", *r.metric_before, *r.metric_after);
-  if (r.metric_corrupt) {
-    line += fmt::format(" clean {:.4g}, corrupt {:.4g};", *r.metric_clean, *r.metric_corrupt);
-    const auto share = r.normalized(*r.metric_after);
+  if (!only_a_grid(r)) line += fmt::format(" before {:.4g}, after {:.4g};", *r.metric->before, *r.metric->after);
+  if (r.metric->corrupt) {
+    line += fmt::format(" clean {:.4g}, corrupt {:.4g};", *r.metric->clean, *r.metric->corrupt);
+    const auto share = r.metric->normalized(*r.metric->after);
     if (share && !only_a_grid(r)) line += fmt::format(" {:.3f} of the way from corrupt to clean;", *share);
   } else if (only_a_grid(r)) {
-    line += fmt::format(" {:.4g};", *r.metric_before);
+    line += fmt::format(" {:.4g};", *r.metric->before);
   }
   line.pop_back();
   print("\n{}\n", line);
@@ -123,26 +121,26 @@ void print_metric(const Engine& engine, const InterveneResult& r) {
 
 void print_grid(const Engine& engine, const InterveneResult& r) {
   const InterveneGrid& grid = *r.grid;
-  const bool shares = r.metric_corrupt && r.normalized(*r.metric_clean).has_value();
+  const bool shares = r.metric->corrupt && r.metric->normalized(*r.metric->clean).has_value();
   HeatMap map;
   map.corner = grid.row_axis + " \\ " + grid.column_axis;
   for (const int64_t row : grid.rows) map.rows.push_back(fmt::format("{}", row));
   map.columns = grid.columns;
   for (size_t c = 0; c < grid.positions.size(); ++c) map.columns[c] = position_label(engine, r, grid.positions[c]);
-  map.middle = shares ? 0 : *r.metric_before;
+  map.middle = shares ? 0 : *r.metric->before;
   map.reach = shares ? 1 : 1e-12;
   for (const std::optional<double>& value : grid.values) {
-    map.values.push_back(value && shares ? r.normalized(*value) : value);
+    map.values.push_back(value && shares ? r.metric->normalized(*value) : value);
     if (!shares && value) map.reach = std::max(map.reach, std::abs(*value - map.middle));
   }
   print("\n{} {}\n", bold(grid.kind == "path" ? "path patching" : grid.kind + " " + grid.what),
         dim(shares ? "0 as the corrupt run, 1 as the clean one: " + metric_text(engine, r)
-                   : metric_text(engine, r) + fmt::format(", {:.4g} before", *r.metric_before)));
+                   : metric_text(engine, r) + fmt::format(", {:.4g} before", *r.metric->before)));
   write_out(heat_map_text(map, terminal().columns, terminal().colors));
   size_t best = grid.values.size();
   for (size_t i = 0; i < grid.values.size(); ++i)
     if (grid.values[i] && (best == grid.values.size() ||
-                           std::abs(*grid.values[i] - *r.metric_before) > std::abs(*grid.values[best] - *r.metric_before)))
+                           std::abs(*grid.values[i] - *r.metric->before) > std::abs(*grid.values[best] - *r.metric->before)))
       best = i;
   if (best < grid.values.size() && grid.values.size() > 1) {
     print("\n{}\n", dim("This recipe makes the cell that changes most:"));
@@ -155,7 +153,7 @@ void print_result(const Engine& engine, const InterveneResult& r) {
   if (r.recipe.corrupt) print("{} {}\n", dim("corrupt"), shown(engine, r.prompts.corrupt));
   if (r.recipe.corrupt) print("{} {}\n", dim("edited "), r.recipe.run_corrupt ? "the corrupt prompt" : "the clean prompt");
   for (const InterveneResult::Done& done : r.interventions) {
-    write_out(done.text);
+    write_out(done.recipe);
     std::string hooks;
     for (size_t i = 0; i < std::min<size_t>(done.hooks.size(), 4); ++i) hooks += (i > 0 ? ", " : "") + done.hooks[i];
     if (done.hooks.size() > 4) hooks += fmt::format(" and {} more", done.hooks.size() - 4);

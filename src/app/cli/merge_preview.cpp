@@ -1,6 +1,5 @@
 #include "cli/merge_preview.h"
 
-#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -18,8 +17,8 @@ namespace {
 
 struct Previewed {
   std::string name, continuation;
-  std::vector<TokenLogprob> top;
-  std::vector<std::string> pieces;  // of top
+  OrderedJson top;     // most likely next tokens
+  std::string likely;  // the same as text
   std::optional<TextLoss> loss;
 };
 
@@ -28,8 +27,10 @@ Previewed look_at(Engine& engine, const std::string& name, const PreviewOptions&
   seen.name = name;
   const std::vector<int32_t> ids = engine.tokenizer().encode(o.prompt);
   if (ids.empty()) throw UsageError("--prompt has no token; give a longer one");
-  seen.top = engine.predict(ids, std::min(o.top, engine.shape().vocab_size), false).back().top;
-  for (const TokenLogprob& entry : seen.top) seen.pieces.push_back(shown_piece(engine, entry.token));
+  const Prediction next = engine.predict(ids, std::min(o.top, engine.shape().vocab_size), false).back();
+  seen.top = json_of(next.top, speller_of(engine));
+  for (const TokenLogprob& one : next.top)
+    seen.likely += (seen.likely.empty() ? "" : "  ") + shown_piece(engine, one.token) + " " + percent(one.prob());
   GenerateOptions options;
   options.max_tokens = o.max_tokens;
   seen.continuation = generate(engine, ids, options).text;
@@ -49,25 +50,15 @@ void print_table(const std::vector<Previewed>& all, const PreviewOptions& o) {
     if (one.loss)
       print("  perplexity {:.4f} ({} tokens, windows of {})\n", one.loss->perplexity(), grouped(one.loss->tokens),
             one.loss->window);
-    std::string likely;
-    for (size_t i = 0; i < one.top.size(); ++i)
-      likely += (i == 0 ? "" : "  ") + one.pieces[i] + " " + percent(std::exp(static_cast<double>(one.top[i].logprob)));
-    print("  next: {}\n  {}{}\n\n", likely, o.prompt, visible(one.continuation));
+    print("  next: {}\n  {}{}\n\n", one.likely, o.prompt, visible(one.continuation));
   }
 }
 
 void print_document(const std::vector<Previewed>& all, const PreviewOptions& o) {
   OrderedJson models = OrderedJson::array();
   for (const Previewed& one : all) {
-    OrderedJson top = OrderedJson::array();
-    for (size_t i = 0; i < one.top.size(); ++i)
-      top.push_back({{"token", one.top[i].token}, {"piece", one.pieces[i]}, {"logprob", one.top[i].logprob}});
-    OrderedJson model = {{"model", one.name}, {"top", top}, {"continuation", one.continuation}};
-    if (one.loss)
-      model.update({{"loss", one.loss->loss},
-                    {"perplexity", one.loss->perplexity()},
-                    {"tokens", one.loss->tokens},
-                    {"window", one.loss->window}});
+    OrderedJson model = {{"model", one.name}, {"top", one.top}, {"continuation", one.continuation}};
+    if (one.loss) model.update(json_of(*one.loss));
     models.push_back(std::move(model));
   }
   print_json({{"prompt", o.prompt}, {"models", models}});

@@ -14,20 +14,13 @@
 namespace vitrine::cli {
 namespace {
 
-struct Shown {
-  OneStepText text;
-  OneStep step;
-};
-
-void print_step(const Engine& engine, const OneStepOptions& o, const Shown& shown) {
-  const OneStep& s = shown.step;
+void print_step(const Engine& engine, const OneStepOptions& o, const OneStep& s) {
   const auto piece = [&](int32_t id) { return shown_piece(engine, id); };
   print("{}\n", bold(fmt::format("one step of gradient descent on -log p({} | {})", visible(o.target), visible(o.prompt))));
   print("rate {:g}; loss {:.4f} before, {:.4f} after; gradient norm {:.4g}\n", o.rate, s.loss_before, s.loss_after,
         s.gradient_norm);
-  for (size_t i = 0; i < shown.text.target.size(); ++i)
-    print("  {} {} -> {}\n", piece(shown.text.target[i]), percent(std::exp(s.target_logprob_before[i])),
-          percent(std::exp(s.target_logprob_after[i])));
+  for (const OneStep::Target& t : s.target)
+    print("  {} {} -> {}\n", piece(t.token), percent(std::exp(t.logprob_before)), percent(std::exp(t.logprob_after)));
 
   int widest = 6;
   for (const auto* top : {&s.before, &s.after})
@@ -35,23 +28,23 @@ void print_step(const Engine& engine, const OneStepOptions& o, const Shown& show
   print("\n{}\n", dim(fmt::format("      {}   {}", pad_right("before", widest + 10), "after")));
   for (size_t i = 0; i < s.before.size(); ++i) {
     const auto column = [&](const TokenLogprob& entry) {
-      return pad_right(piece(entry.token), widest) + pad_left(percent(std::exp(static_cast<double>(entry.logprob))), 10);
+      return pad_right(piece(entry.token), widest) + pad_left(percent(entry.prob()), 10);
     };
-    const bool wanted = s.after[i].token == shown.text.target[0];
+    const bool wanted = s.after[i].token == s.target[0].token;
     print("{:>4}  {}   {}\n", i + 1, column(s.before[i]), wanted ? bold(column(s.after[i])) : column(s.after[i]));
   }
 
   double largest = 0;
   size_t name = 5;
-  for (const OneStep::Part& part : s.parts) {
-    largest = std::max(largest, part.gradient);
+  for (const OneStep::Part& part : s.layers) {
+    largest = std::max(largest, part.gradient_norm);
     name = std::max(name, part.name.size());
   }
   constexpr int kCells = 24;
   print("\n{}\n", dim(fmt::format("{}   gradient   |change| / |weights|", pad_right("layer", static_cast<int>(name)))));
-  for (const OneStep::Part& part : s.parts)
-    print("{} {:>10.4g} {:>12.3g}   {}\n", pad_right(part.name, static_cast<int>(name)), part.gradient, part.update_ratio,
-          bar(largest > 0 ? part.gradient / largest : 0, kCells));
+  for (const OneStep::Part& part : s.layers)
+    print("{} {:>10.4g} {:>12.3g}   {}\n", pad_right(part.name, static_cast<int>(name)), part.gradient_norm, part.update_ratio,
+          bar(largest > 0 ? part.gradient_norm / largest : 0, kCells));
 }
 
 }  // namespace
@@ -85,11 +78,10 @@ void run_one_step(const OneStepOptions& o) {
                  "Use a machine with more memory, or a smaller model");
   Learner learner(std::move(opened), options);
   Engine& engine = learner.engine();
-  Shown shown;
-  shown.text = one_step_text(engine, o.prompt, o.target);
-  shown.step = take_one_step(learner, shown.text.prompt, shown.text.target, o.rate, std::min(o.top, engine.shape().vocab_size));
-  if (o.json) return print_json(to_json(engine, o.prompt, o.rate, shown.text, shown.step));
-  print_step(engine, o, shown);
+  const OneStepText text = one_step_text(engine, o.prompt, o.target);
+  const OneStep step = take_one_step(learner, text.prompt, text.target, o.rate, std::min(o.top, engine.shape().vocab_size));
+  if (o.json) return print_json(to_json(engine, o.prompt, text, step));
+  print_step(engine, o, step);
 }
 
 }  // namespace vitrine::cli

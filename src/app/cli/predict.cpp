@@ -79,22 +79,13 @@ std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vect
 OrderedJson document(const Engine& engine, const Prompt& prompt, std::vector<Prediction> predictions, Draw& draw) {
   OrderedJson list = OrderedJson::array();
   for (Prediction& prediction : predictions) {
-    OrderedJson top = OrderedJson::array();
     const std::vector<double> kept = draw.kept(prediction);
-    for (const TokenLogprob& entry : prediction.top) {
-      const OrderedJson piece = pieces_json(engine, prompt, std::span(&entry.token, 1));
-      top.push_back({{"token", entry.token},
-                     {"piece", piece.is_null() ? piece : piece[0]},
-                     {"logprob", entry.logprob},
-                     {"prob", std::exp(static_cast<double>(entry.logprob))}});
-      if (!kept.empty()) top.back()["kept"] = kept[top.size() - 1];
-    }
-    list.push_back({{"position", prediction.position}, {"top", std::move(top)}});
+    list.push_back(json_of(prediction, speller_of(engine, prompt.from_text)));
+    for (size_t i = 0; i < kept.size(); ++i) list.back()["top"][i]["kept"] = kept[i];
   }
-  return {{"text", prompt.from_text ? OrderedJson(prompt.text) : OrderedJson(nullptr)},
-          {"tokens", prompt.ids},
-          {"pieces", pieces_json(engine, prompt, prompt.ids)},
-          {"predictions", std::move(list)}};
+  OrderedJson json = prompt_json(engine, prompt);
+  json["predictions"] = std::move(list);
+  return json;
 }
 
 /// One prediction as a column of pieces with bars.
@@ -103,7 +94,7 @@ void print_bars(const Engine& engine, Prediction prediction, Draw& draw) {
   TextTable table{{{""}, {"", true}, {""}, {"", true}}, {}};
   if (!kept.empty()) table.columns.insert(table.columns.begin() + 3, {""});
   for (size_t i = 0; i < prediction.top.size(); ++i) {
-    const double share = std::exp(static_cast<double>(prediction.top[i].logprob));
+    const double share = prediction.top[i].prob();
     const std::string name = shown_piece(engine, prediction.top[i].token);
     auto& row = table.rows.emplace_back();
     row = {fmt::format("{:>4}", i + 1), i == 0 ? bold(name) : name, pad_left(percent(share), 8)};
@@ -128,8 +119,7 @@ void print_positions(const Engine& engine, const Prompt& prompt, const std::vect
       const size_t place = at + static_cast<size_t>(ahead);
       const bool came = place < prompt.ids.size() && prompt.ids[place] == entry.token;
       const std::string name = shown_piece(engine, entry.token);
-      const std::string text =
-          fmt::format("{} {}", came ? "[" + name + "]" : name, percent(std::exp(static_cast<double>(entry.logprob))));
+      const std::string text = fmt::format("{} {}", came ? "[" + name + "]" : name, percent(entry.prob()));
       if (terminal().columns > 0 && columns + 2 + width_of(text) > terminal().columns) break;
       line += "  " + (came ? bold(text) : text);
       columns += 2 + width_of(text);

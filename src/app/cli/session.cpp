@@ -172,11 +172,8 @@ std::vector<Prompt> read_prompts(Engine& engine, const PromptOptions& options, b
   return prompts;
 }
 
-OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids) {
-  if (!prompt.from_text) return nullptr;
-  OrderedJson pieces = OrderedJson::array();
-  for (const int32_t id : ids) pieces.push_back(piece_json(engine, id));
-  return pieces;
+OrderedJson prompt_json(const Engine& engine, const Prompt& prompt) {
+  return vitrine::prompt_json(engine, prompt.ids, prompt.from_text ? std::optional(prompt.text) : std::nullopt);
 }
 
 std::string shown_piece(const Engine& engine, int32_t id) {

@@ -67,8 +67,8 @@ void check_output(const Engine& engine, const std::string& out, std::vector<std:
 /// UTF-8, ids outside the vocabulary, a prompt longer than the context, and (unless `empty_allowed`) one without a token.
 std::vector<Prompt> read_prompts(Engine& engine, const PromptOptions& options, bool empty_allowed = false);
 
-/// The pieces of `ids` as the vocabulary spells them; null for a prompt given as ids.
-OrderedJson pieces_json(const Engine& engine, const Prompt& prompt, std::span<const int32_t> ids);
+/// {text, tokens, pieces}
+OrderedJson prompt_json(const Engine& engine, const Prompt& prompt);
 /// One piece for a person to read; the id itself without a tokenizer, and for an id without a piece.
 std::string shown_piece(const Engine& engine, int32_t id);
 

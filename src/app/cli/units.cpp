@@ -22,9 +22,9 @@ struct UnitsArguments {
   UnitsOptions units;
 };
 
-std::string written_text(const Engine& engine, const std::vector<UnitWrites::Written>& list) {
+std::string written_text(const Engine& engine, const std::vector<TokenLogit>& list) {
   std::string text;
-  for (const UnitWrites::Written& one : list)
+  for (const TokenLogit& one : list)
     text += fmt::format("{}{} {:+.2f}", text.empty() ? "" : "  ", shown_piece(engine, one.token), one.logit);
   return text;
 }
@@ -50,10 +50,8 @@ void run_units(const UnitsArguments& o) {
   if (prompts.size() != 1) throw UsageError("--tokens: units takes one sequence.");
   const UnitWrites found = unit_writes(engine, prompts[0].ids, o.units);
   if (!o.model.json) return print_units(engine, prompts[0], found);
-  OrderedJson json = {{"text", prompts[0].from_text ? OrderedJson(prompts[0].text) : OrderedJson(nullptr)},
-                      {"tokens", prompts[0].ids},
-                      {"pieces", pieces_json(engine, prompts[0], prompts[0].ids)}};
-  json.update(to_json(found, engine));
+  OrderedJson json = prompt_json(engine, prompts[0]);
+  json.update(json_of(found, speller_of(engine)));
   print_json(json);
 }
 

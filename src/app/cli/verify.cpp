@@ -25,7 +25,7 @@ void print_report(const VerifyReport& report) {
   TextTable table{{{"quantity", true}, {"largest"}, {"mean"}, {"relative"}, {"of limit"}}, {}};
   const auto rounded = [](double value) { return fmt::format("{:.3g}", value); };
   for (const VerifiedQuantity& q : report.quantities) {
-    const std::string share = rounded(q.worst_share);
+    const std::string share = rounded(q.worst.share_of_tolerance);
     table.rows.push_back({q.name(), rounded(q.max_abs), rounded(q.mean_abs), rounded(q.relative), q.held ? share : bold(share)});
   }
   print_table(table);
@@ -33,7 +33,7 @@ void print_report(const VerifyReport& report) {
     if (q.kl_mean)
       print("{}: KL {:.3g} mean, {:.3g} largest; the most likely token is the same at {} of positions\n", q.quantity, *q.kl_mean,
             q.kl_max.value_or(0), percent(q.top1_agreement.value_or(0)));
-    if (!q.held) print("{}: furthest at {}: {:g}, the reference has {:g}\n", q.hook, q.worst_at, q.worst_ours, q.worst_reference);
+    if (!q.held) print("{}: furthest at {}: {:g}, the reference has {:g}\n", q.hook, q.worst.at, q.worst.ours, q.worst.reference);
   }
   for (const std::string& name : report.not_compared) log("not compared: {}", name);
   log("{}, {}; allowed {:g} + {:g} |reference| ({}); kernels {}", plural(report.sequences, "sequence"),

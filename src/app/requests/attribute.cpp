@@ -24,9 +24,7 @@ RequestAnswer attribute_answer(const Host& host, Fields& fields) {
   } while (!runs->done());
   const Attribution found = std::move(*runs).take();
   RequestAnswer answer{tokens_json(host.engine, ids)};
-  answer.json["target"] = described(host.engine, found.token);
-  answer.json["against"] = options.against ? described(host.engine, *options.against) : OrderedJson(nullptr);
-  answer.json.update(to_json(found, options));
+  answer.json.update(json_of(found, speller_of(host.engine)));
   std::vector<std::string> words{"attribute", "--token", std::to_string(found.token)};
   if (options.against) words.insert(words.end(), {"--against", std::to_string(*options.against)});
   words.insert(words.end(), {"--steps", std::to_string(options.steps), "--baseline", baseline, "--json"});

@@ -39,8 +39,9 @@ RequestAnswer heads_answer(const Host& host, Fields& fields) {
   }
   RequestAnswer answer{tokens_json(host.engine, ids)};
   OrderedJson& json = answer.json;
-  json.update(described(host.engine, first.token));
-  json["against"] = against ? described(host.engine, *against) : OrderedJson(nullptr);
+  const Speller piece = speller_of(host.engine);
+  json.update(json_of(NamedToken{first.token}, piece));
+  json["against"] = against ? json_of(NamedToken{*against}, piece) : OrderedJson(nullptr);
   json["position"] = first.position;
   json["layers"] = std::move(layers);
   json["embed"] = embed;

@@ -23,12 +23,8 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
   for (size_t point = 0; point < found.points.size(); ++point) {
     OrderedJson rows = OrderedJson::array();
     for (size_t i = 0; i < found.positions.size(); ++i) {
-      const LensReading& reading = found.at(point, i);
-      rows.push_back({{"position", found.positions[i]},
-                      {"top", top_json(host.engine, reading.top)},
-                      {"kl", number_or_null(reading.kl)},
-                      {"rank", reading.rank + 1},
-                      {"logprob", number_or_null(reading.logprob)}});
+      rows.push_back({{"position", found.positions[i]}});
+      rows.back().update(json_of(found.at(point, i), speller_of(host.engine)));
     }
     answer.json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }

@@ -25,7 +25,7 @@ RequestAnswer next_answer(const Host& host, Fields& fields) {
   const std::vector<TokenLogprob> top = top_logprobs(logits, static_cast<size_t>(fields.integer("top").value_or(20)));
   const std::vector<double> kept = drawn_probabilities(left, top);
   RequestAnswer answer{tokens_json(host.engine, ids)};
-  answer.json["next"] = top_json(host.engine, top);
+  answer.json["next"] = json_of(top, speller_of(host.engine));
   for (size_t i = 0; i < top.size(); ++i) answer.json["next"][i]["kept"] = kept[i];
   answer.json["left"] = left.token.size();
   return answer;

@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "intervene/plan.h"
 #include "requests/shared.h"
@@ -114,18 +113,5 @@ std::vector<int64_t> positions_field(const std::vector<int64_t>& given, size_t t
 }
 
 Field top_field(const char* about, double most) { return {"top", type::integer, about, Use::honored, 1, most}; }
-
-OrderedJson described(const Engine& engine, int32_t token) { return {{"token", token}, {"piece", piece_json(engine, token)}}; }
-
-OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
-  OrderedJson list = OrderedJson::array();
-  for (const TokenLogprob& entry : top) {
-    list.push_back(described(engine, entry.token));
-    list.back()["logprob"] = entry.logprob;
-  }
-  return list;
-}
-
-OrderedJson number_or_null(double x) { return std::isfinite(x) ? OrderedJson(x) : OrderedJson(nullptr); }
 
 }  // namespace vitrine

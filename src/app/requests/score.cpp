@@ -13,13 +13,13 @@ OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int3
     json["logprobs"] = OrderedJson::array({nullptr});
     double sum = 0;
     for (const float logprob : logprobs[i]) {
-      json["logprobs"].push_back(number_or_null(static_cast<double>(logprob)));
+      json["logprobs"].push_back(json_of(logprob));
       sum += static_cast<double>(logprob);
     }
     const bool any = !logprobs[i].empty();
     const double nll = any ? -sum / static_cast<double>(logprobs[i].size()) : 0;
-    json["nll"] = any ? number_or_null(nll) : OrderedJson(nullptr);
-    json["perplexity"] = any ? number_or_null(std::exp(nll)) : OrderedJson(nullptr);
+    json["nll"] = any ? json_of(nll) : OrderedJson(nullptr);
+    json["perplexity"] = any ? json_of(std::exp(nll)) : OrderedJson(nullptr);
     results.push_back(std::move(json));
   }
   return {

@@ -48,12 +48,6 @@ void read_sampling_numbers(const Fields& fields, SamplingOptions& sampling);
 /// Reads both.
 SamplingOptions read_drawn(const Fields& fields);
 
-/// {token, piece}
-OrderedJson described(const Engine& engine, int32_t token);
-/// {token, piece, logprob} of each.
-OrderedJson top_json(const Engine& engine, const std::vector<TokenLogprob>& top);
-/// A number, or null if it is not finite.
-OrderedJson number_or_null(double x);
 /// The answer to `score`; logprobs[i]: those of prompts[i][1..].
 OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
                         const std::vector<std::vector<float>>& logprobs);

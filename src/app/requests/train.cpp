@@ -23,7 +23,7 @@ RequestAnswer trained(const Host& host, Fields& fields) {
   Learner learner(as_huggingface(open_model(host.name)), one_step_options(host.threads));
   std::optional<Stopping> stopping;
   if (host.gone != nullptr) stopping.emplace(learner.engine().context(), *host.gone);
-  return {to_json(engine, prompt, rate, text, take_one_step(learner, text.prompt, text.target, rate, top))};
+  return {to_json(engine, prompt, text, take_one_step(learner, text.prompt, text.target, rate, top))};
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ RequestAnswer units_answer(const Host& host, Fields& fields) {
   UnitWrites found;
   host.run([&](Engine& engine) { found = unit_writes(engine, ids, options); });
   RequestAnswer answer{tokens_json(host.engine, ids)};
-  answer.json.update(to_json(found, host.engine));
+  answer.json.update(json_of(found, speller_of(host.engine)));
   return answer;
 }
 

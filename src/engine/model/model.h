@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/members.h"
 #include "model/form.h"
 #include "model/record.h"
 #include "model/tensor_list.h"
@@ -29,6 +30,8 @@ struct ModelShape {
   bool tied = false;           // the embedding is the head
   double router_loss = 0;      // in training: coefficient of the load-balancing loss; 0: none
   double embedding_scale = 1;  // what a stored embedding is multiplied by: sqrt(d_model), Granite's factor or nothing
+
+  VITRINE_MEMBERS(family, n_layers, d_model, n_heads, n_kv_heads, head_dim, d_ff, vocab_size, context_length, tied);
 
   /// Every query head has a key and value head of its own, all of one size.
   void set_heads(int64_t heads, int64_t size) {

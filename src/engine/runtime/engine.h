@@ -42,6 +42,8 @@ class FirstNotFinite final : public Listener {
 struct Prediction {
   int64_t position = 0;
   std::vector<TokenLogprob> top;  // most likely first
+
+  VITRINE_MEMBERS(position, top);
 };
 
 /// Not thread-safe: one call at a time.

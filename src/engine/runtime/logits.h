@@ -1,9 +1,12 @@
 #pragma once
 // What one row of logits means: log-probabilities, the most likely tokens, the distance of two rows.
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "base/members.h"
 
 namespace vitrine {
 
@@ -19,6 +22,16 @@ void log_softmax(std::span<float> row);
 struct TokenLogprob {
   int32_t token;
   float logprob;
+
+  double prob() const { return std::exp(static_cast<double>(logprob)); }
+  VITRINE_MEMBERS(token, logprob, prob());
+};
+
+/// A token alone, which JSON gives with its piece.
+struct NamedToken {
+  int32_t token = 0;
+
+  VITRINE_MEMBERS(token);
 };
 
 /// The n most likely tokens of a row under its softmax, most likely first, lower ids first among equals.

@@ -100,7 +100,7 @@ std::vector<ChoiceScore> take_scores(const SharedGroup& group, std::span<const L
     ChoiceScore choice{0, static_cast<int64_t>(sequence.labels.size()), true};
     for (size_t i = 0; i < sequence.labels.size(); ++i) {
       choice.logprob += static_cast<double>(scores[i].logprob);
-      choice.is_greedy = choice.is_greedy && scores[i].most_likely == sequence.labels[i];
+      choice.greedy = choice.greedy && scores[i].most_likely == sequence.labels[i];
     }
     scores = scores.subspan(sequence.labels.size());
     choices.push_back(choice);
@@ -136,13 +136,11 @@ ChoicesResult answer_choices(Engine& engine, std::span<const ChoiceItem> items,
     std::span<const LabelScore> scores = found;
     for (size_t i = begin; i < end; ++i) {
       result.answers.push_back(answer_of(items[i], take_scores(groups[i], scores)));
-      result.tokens_read += batch.rows(i);
+      result.timings.tokens_read += batch.rows(i);
     }
     begin = end;
-    result.seconds = watch.ms() / 1000;
-    if (progress)
-      progress(static_cast<double>(begin) / static_cast<double>(groups.size()),
-               static_cast<double>(result.tokens_read) / result.seconds);
+    result.timings.seconds = watch.ms() / 1000;
+    if (progress) progress(static_cast<double>(begin) / static_cast<double>(groups.size()), result.timings.tokens_per_s());
   }
   result.accuracy = accuracy_of(items, result.answers, &ChoiceAnswer::pick);
   result.norm = accuracy_of(items, result.answers, &ChoiceAnswer::pick_norm);

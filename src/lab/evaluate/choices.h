@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "evaluate/choice_tasks.h"
+#include "evaluate/windows.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
 
 struct ChoiceScore {
-  double logprob = 0;      // of the continuation, all its tokens together
-  int64_t tokens = 0;      // of the continuation
-  bool is_greedy = false;  // greedy decoding would have written it
+  double logprob = 0;   // of the continuation, all its tokens together
+  int64_t tokens = 0;   // of the continuation
+  bool greedy = false;  // greedy decoding would have written it
+
+  VITRINE_MEMBERS(logprob, tokens, greedy);
 };
 
 /// An answer: the choice with the largest log-likelihood, the first of equals.
@@ -35,8 +38,8 @@ struct ChoicesResult {
   Accuracy accuracy, norm, bytes;
   double random = 0;    // the accuracy of guessing
   double centered = 0;  // (accuracy - random) / (1 - random): 0 for guessing, 1 for all right
-  double seconds = 0;
-  int64_t tokens = 0, tokens_read = 0;  // of all choices with their contexts; rows that the model ran for them
+  int64_t tokens = 0;   // of all choices with their contexts
+  EvaluationTime timings;
 };
 
 /// progress: called with the share that is done and the rows per second.

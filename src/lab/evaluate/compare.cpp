@@ -146,9 +146,10 @@ void sum_up(const Comparison& comparison, TextComparison& result) {
   std::sort(result.kl_sorted.begin(), result.kl_sorted.end());
   for (size_t i = 0; i < comparison.distances.size(); ++i) {
     const StreamDistance& d = comparison.distances[i];
-    const int64_t layer = static_cast<int64_t>(i) - 1;
-    result.layers.push_back(
-        {layer < 0 ? "embedding" : "layer " + std::to_string(layer), layer, d.cosine(), d.relative(), d.largest()});
+    result.layers.push_back({"embedding", {}, d.cosine(), d.relative(), d.largest()});
+    if (i == 0) continue;
+    result.layers.back().layer = static_cast<int64_t>(i) - 1;
+    result.layers.back().point = "layer " + std::to_string(i - 1);
   }
 }
 
@@ -195,11 +196,11 @@ TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::strin
       }
       comparison.run(read, labels);
       ++result.windows;
-      result.rows += static_cast<int64_t>(read.size());
-      result.seconds = watch.ms() / 1000;
+      result.timings.tokens_read += static_cast<int64_t>(read.size());
+      result.timings.seconds = watch.ms() / 1000;
       if (progress)
         progress(static_cast<double>(done + ids[w.end - 1].end) / static_cast<double>(std::max<size_t>(bytes, 1)),
-                 static_cast<double>(result.rows) / result.seconds);
+                 result.timings.tokens_per_s());
     }
     done += text.size();
   }

@@ -13,16 +13,20 @@ namespace vitrine {
 /// A mean over tokens with its standard error.
 struct MeanOfTokens {
   double mean = 0, error = 0;
+
+  VITRINE_MEMBERS(mean, error);
 };
 
 struct TextComparison {
   /// The residual stream at one point, over all scored positions.
   struct Layer {
-    std::string point;    // "embedding", then "layer 0", …
-    int64_t layer = -1;   // -1: the embedding
-    double cosine = 1;    // mean
-    double relative = 0;  // |b - a| / |a|
-    double largest = 0;   // 1 - cosine where it is largest
+    std::string point;             // "embedding", then "layer 0", …
+    std::optional<int64_t> layer;  // none: the embedding
+    double cosine = 1;             // mean
+    double relative = 0;           // |b - a| / |a|
+    double distance = 0;           // 1 - cosine where it is largest
+
+    VITRINE_MEMBERS(point, layer, cosine, relative, distance);
   };
   WindowDefinition definition;
   std::vector<std::string> dtypes_a, dtypes_b;
@@ -35,8 +39,7 @@ struct TextComparison {
   MeanOfTokens prob_difference;  // of the text's token, b minus a
   double prob_difference_rms = 0;
   std::vector<Layer> layers;  // the embedding first
-  double seconds = 0;
-  int64_t rows = 0;  // that each model read
+  EvaluationTime timings;
 
   /// The KL below which that share of the tokens lies.
   double kl_quantile(double share) const;

@@ -61,7 +61,7 @@ void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& 
     std::vector<ScoredSequence> sequences;
     for (const Plan& plan : plans.subspan(begin, end - begin)) {
       sequences.push_back(sequence_of(result.texts[plan.text], plan.window));
-      result.rows += static_cast<int64_t>(sequences.back().read.size());
+      result.timings.tokens_read += static_cast<int64_t>(sequences.back().read.size());
     }
     LikelyTokens likely{options.top, {}};
     const bool keep = options.top > 0 && kept < options.tokens;
@@ -79,9 +79,8 @@ void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& 
       }
     }
     begin = end;
-    result.seconds = watch.ms() / 1000;
-    if (progress)
-      progress(static_cast<double>(begin) / static_cast<double>(plans.size()), static_cast<double>(result.rows) / result.seconds);
+    result.timings.seconds = watch.ms() / 1000;
+    if (progress) progress(static_cast<double>(begin) / static_cast<double>(plans.size()), result.timings.tokens_per_s());
   }
 }
 
@@ -178,11 +177,11 @@ std::optional<LossDifference> difference_of(const PerplexityResult& a, const Per
   const auto n = static_cast<double>(differences.size());
   double squares = 0;
   for (const double d : differences) {
-    result.mean += d / n;
-    result.b_better += d < 0 ? 1 / n : 0;
+    result.nll += d / n;
+    result.better += d < 0 ? 1 / n : 0;
   }
-  for (const double d : differences) squares += (d - result.mean) * (d - result.mean);
-  result.error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
+  for (const double d : differences) squares += (d - result.nll) * (d - result.nll);
+  result.nll_error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
   return result;
 }
 

@@ -26,6 +26,8 @@ struct LossBucket {
   int64_t from = 0, to = 0;  // the range of places or of occurrences, both included
   int64_t tokens = 0;
   double nll = 0;  // mean of -ln p
+
+  VITRINE_MEMBERS(from, to, tokens, nll);
 };
 
 struct PerplexityResult {
@@ -36,8 +38,10 @@ struct PerplexityResult {
   double perplexity = 0, perplexity_error = 0;        // e^nll, and the error that nll_error makes in it
   double bits_per_byte = 0;                           // of all -log2 p together, by bytes
   std::vector<LossBucket> by_position, by_frequency;  // tokens in front, in the window; occurrences in these texts
-  double seconds = 0;
-  int64_t rows = 0;  // that the model read
+  EvaluationTime timings;
+
+  VITRINE_MEMBERS(perplexity, perplexity_error, nll, nll_error, bits_per_byte, tokens, bytes, windows, by_position, by_frequency,
+                  timings);
 };
 
 /// progress: called after each step with the share that is done and the rows per second.
@@ -55,8 +59,10 @@ PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, 
 
 /// Of two models on the same tokens: -ln p of b minus that of a.
 struct LossDifference {
-  double mean = 0, error = 0;  // over the tokens; the standard error of paired differences
-  double b_better = 0;         // share of tokens that b finds likelier
+  double nll = 0, nll_error = 0;  // mean over the tokens; the standard error of paired differences
+  double better = 0;              // share of tokens that b finds likelier
+
+  VITRINE_MEMBERS(nll, nll_error, better);
 };
 /// Nothing if the tokens that were scored are not the same.
 std::optional<LossDifference> difference_of(const PerplexityResult& a, const PerplexityResult& b);

@@ -1,5 +1,6 @@
 #pragma once
 // How a text is cut into what a model reads and what is scored: the part of perplexity on which its definitions disagree.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -27,6 +28,15 @@ struct WindowOptions {
   int64_t context = 0;      // tokens of a window; 0: the protocol's own
   int64_t stride = 0;       // from one window to the next; 0: half of the context. Of vitrine and transformers
   bool no_special = false;  // neither BOS nor EOS anywhere
+};
+
+/// What an evaluation took.
+struct EvaluationTime {
+  double seconds = 0;
+  int64_t tokens_read = 0;  // rows that the model ran
+
+  double tokens_per_s() const { return static_cast<double>(tokens_read) / std::max(seconds, 1e-9); }
+  VITRINE_MEMBERS(seconds, tokens_read, tokens_per_s());
 };
 
 /// What was agreed on: printed with every number.

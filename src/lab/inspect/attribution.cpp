@@ -90,7 +90,11 @@ class AttributionRuns::Runs {
                          std::to_string(engine.shape().vocab_size - 1) + ")");
     if (options.steps < 0 || options.steps > 4096)
       throw InputError("steps is " + std::to_string(options.steps) + "; expected 0 (no integrated gradients) to 4096");
-    if (options.steps > 0) points_ = gauss_legendre(options.steps);
+    if (options.against) result_.against = NamedToken{*options.against};
+    result_.steps = options.steps;
+    if (options.steps == 0) return;
+    points_ = gauss_legendre(options.steps);
+    result_.baseline = options.baseline;
   }
 
   bool done() const { return made_ == (options_.steps == 0 ? 1 : points_.points.size() + 2); }
@@ -105,8 +109,8 @@ class AttributionRuns::Runs {
     ++made_;
     if (done() && options_.steps > 0) {
       double sum = 0;
-      for (const double part : result_.integrated) sum += part;
-      result_.gap = sum - (result_.value - result_.baseline_value);
+      for (const double part : *result_.integrated) sum += part;
+      result_.gap = sum - (result_.value - *result_.baseline_value);
     }
   }
 
@@ -128,15 +132,15 @@ class AttributionRuns::Runs {
     b_ = options_.baseline == Baseline::mean ? mean_embedding(engine_) : std::vector<float>(width_);
     embeddings_.replacement.resize(embeddings_.seen.size());
     result_.baseline_value = go(0);
-    result_.integrated.assign(ids_.size(), 0);
+    result_.integrated.emplace(ids_.size());
   }
 
   void at_a_point(size_t point) {
     go(points_.points[point]);
     const std::vector<float>& e = embeddings_.seen;
     for (size_t i = 0; i < e.size(); ++i)
-      result_.integrated[i / width_] += points_.weights[point] * static_cast<double>(embeddings_.gradient[i]) *
-                                        (static_cast<double>(e[i]) - static_cast<double>(b_[i % width_]));
+      (*result_.integrated)[i / width_] += points_.weights[point] * static_cast<double>(embeddings_.gradient[i]) *
+                                           (static_cast<double>(e[i]) - static_cast<double>(b_[i % width_]));
   }
 
   double go(double share) {  // to b + share · (e - b)
@@ -203,19 +207,6 @@ Attribution attribute(Engine& engine, std::span<const int32_t> ids, const Attrib
     runs.next();
   }
   return std::move(runs).take();
-}
-
-nlohmann::ordered_json to_json(const Attribution& found, const AttributionOptions& options) {
-  const bool integrated = !found.integrated.empty();
-  const auto where = [&](OrderedJson value) { return integrated ? value : OrderedJson(nullptr); };
-  return {{"value", found.value},
-          {"saliency", found.saliency},
-          {"gradient_input", found.gradient_input},
-          {"integrated", where(found.integrated)},
-          {"baseline", where(options.baseline == Baseline::mean ? "mean" : "zero")},
-          {"baseline_value", where(found.baseline_value)},
-          {"gap", where(found.gap)},
-          {"steps", options.steps}};
 }
 
 }  // namespace vitrine

@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "base/json.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
@@ -20,6 +19,8 @@ enum class Baseline : uint8_t {
   zero,  // every position 0. An RMSNorm divides by the length of what it reads, so that the way from 0 is steep at its very
          // begin: the sum rule may then be missed (Attribution::gap)
 };
+
+constexpr const char* name_of(Baseline baseline) { return baseline == Baseline::mean ? "mean" : "zero"; }
 
 struct AttributionOptions {
   std::optional<int32_t> token = {};    // whose log-probability is explained; none: the most likely
@@ -32,12 +33,18 @@ struct AttributionOptions {
 /// position t as it enters the stream, before positions are added (hook_embed); b the baseline's.
 struct Attribution {
   int32_t token = 0;
+  std::optional<NamedToken> against;
   double value = 0;                    // f(e)
-  double baseline_value = 0;           // f(b); 0 without integrated gradients
   std::vector<double> saliency;        // |df/de_t|, the Euclidean length, for each position
   std::vector<double> gradient_input;  // df/de_t · e_t
-  std::vector<double> integrated;      // (e_t - b) · ∫ df/de_t(b + a (e - b)) da; empty with steps 0
-  double gap = 0;                      // Σ integrated - (f(e) - f(b)): 0 but for the steps' and rounding's error
+  int64_t steps = 0;
+  // None with steps 0:
+  std::optional<Baseline> baseline;
+  std::optional<double> baseline_value;           // f(b)
+  std::optional<std::vector<double>> integrated;  // (e_t - b) · ∫ df/de_t(b + a (e - b)) da
+  std::optional<double> gap;                      // Σ integrated - (f(e) - f(b)): 0 but for the steps' and rounding's error
+
+  VITRINE_MEMBERS(token, against, value, saliency, gradient_input, integrated, baseline, baseline_value, gap, steps);
 };
 
 /// Runs the prompt forward and backward once, and with steps at the baseline and once more for each: a run a call, between which
@@ -66,10 +73,6 @@ class AttributionRuns {
 /// All the runs. before_run: called before each; what it throws ends the call. Errors: as AttributionRuns.
 Attribution attribute(Engine& engine, std::span<const int32_t> ids, const AttributionOptions& options = {},
                       const std::function<void()>& before_run = {});
-
-/// {value, saliency, gradient_input, integrated, baseline, baseline_value, gap, steps}; what integrated gradients alone have is
-/// null without them.
-nlohmann::ordered_json to_json(const Attribution& found, const AttributionOptions& options);
 
 /// Points and weights of Gauss-Legendre quadrature with n >= 1 points on [0, 1]: exact for polynomials of degree 2n - 1.
 struct Quadrature {

@@ -43,6 +43,8 @@ struct Spectrum {
   std::vector<double> singular_values;  // d_head of them, largest first
   int64_t rank = 0;                     // above d_model · 2^-23 of the largest, as numpy.linalg.matrix_rank in f32
   double frobenius = 0;                 // root of the sum of their squares
+
+  VITRINE_MEMBERS(rank, frobenius, singular_values);
 };
 /// Of M, through the factors' triangles: QR of both, then the singular values of [d_head, d_head].
 Spectrum spectrum_of(const FactoredMatrix& m);
@@ -59,6 +61,8 @@ struct HeadSpectra {
   /// Positive factors (the embedding's scale, norms' scales) are left out: no score depends on them. Largest |λ| first.
   std::vector<std::complex<double>> eigenvalues;
   double copying = 0;
+
+  VITRINE_MEMBERS(layer, head, copying, eigenvalues, qk, ov);
 };
 
 /// How much of what one head writes a later head reads, for its queries, keys and values: |A B| / (|A| |B|) with Frobenius
@@ -67,6 +71,8 @@ struct HeadSpectra {
 struct Composition {
   int64_t from_layer = 0, from_head = 0, to_layer = 0, to_head = 0;
   double q = 0, k = 0, v = 0;
+
+  VITRINE_MEMBERS(from_layer, from_head, to_layer, to_head, q, k, v);
 };
 
 struct CircuitOptions {
@@ -78,6 +84,8 @@ struct CircuitOptions {
 struct CircuitTable {
   std::vector<HeadSpectra> heads;        // by layer, then head
   std::vector<Composition> composition;  // of pairs in which one of these heads takes part, by to_layer, to_head, from_…
+
+  VITRINE_MEMBERS(heads, composition);
 };
 
 /// Errors: as head_circuits; InputError for a model whose factors do not fit into memory; RunError naming the head whose

@@ -50,8 +50,11 @@ class Differences final : public Listener {
 
   void compare_streams(std::span<const float> a, const Tensor& b) {  // [row, d_model]
     StreamDifference& d = layer_;
-    d.layer = static_cast<int64_t>(layers.size()) - 1;
-    d.point = d.layer < 0 ? "embedding" : "layer " + std::to_string(d.layer);
+    d.point = "embedding";
+    if (!layers.empty()) {
+      d.layer = std::ssize(layers) - 1;
+      d.point = "layer " + std::to_string(*d.layer);
+    }
     StreamDistance distance;
     for (int64_t r = 0; r < b.rows(); ++r) {
       const std::span<const float> of_a(a.data() + r * b.row_size(), static_cast<size_t>(b.row_size()));
@@ -59,7 +62,7 @@ class Differences final : public Listener {
     }
     d.cosine = distance.cosine();
     d.distance = distance.largest();
-    d.worst_at = distance.largest_at();
+    d.worst_position = distance.largest_at();
     d.relative = distance.relative();
     layers.push_back(d);
     layer_ = {};
@@ -72,8 +75,8 @@ class Differences final : public Listener {
 PredictionDifference compare_rows(int64_t position, std::span<const float> a, std::span<const float> b) {
   PredictionDifference d;
   d.position = position;
-  d.top_a = top_logprobs(a, 1)[0];
-  d.top_b = top_logprobs(b, 1)[0];
+  d.a = top_logprobs(a, 1)[0];
+  d.b = top_logprobs(b, 1)[0];
   d.kl = kl_divergence(a, b);
   return d;
 }
@@ -109,8 +112,8 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
   b.check_ids(ids);
   ModelComparison result;
   result.threshold = threshold;
-  result.dtypes_a = weight_dtypes(a);
-  result.dtypes_b = weight_dtypes(b);
+  result.a = {a.name(), weight_dtypes(a)};
+  result.b = {b.name(), weight_dtypes(b)};
   std::vector<HookQuery> queries;
   std::vector<HookRequest> requests;
   for (const char* hook : {"blocks.0.hook_resid_pre", "blocks.*.attn.hook_pattern", "blocks.*.hook_resid_post"}) {
@@ -135,8 +138,8 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
     x_b = b.model().residual(b.context(), same_step);
   }
   result.layers = std::move(differences.layers);
-  for (size_t i = 0; i < result.layers.size() && result.first_beyond < 0; ++i)
-    if (!(result.layers[i].distance <= threshold)) result.first_beyond = static_cast<int64_t>(i);
+  for (const StreamDifference& d : result.layers)
+    if (!result.first_beyond && !(d.distance <= threshold)) result.first_beyond = d.point;
 
   int64_t same = 0;
   for (int64_t row = 0; row < step.rows(); row += kLogitRows) {
@@ -153,7 +156,7 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
       const PredictionDifference& d = result.predictions.back();
       result.kl_mean += d.kl / static_cast<double>(step.rows());
       result.kl_most = std::max(result.kl_most, d.kl);
-      same += d.top_a.token == d.top_b.token ? 1 : 0;
+      same += d.a.token == d.b.token ? 1 : 0;
     }
   }
   result.same_top = static_cast<double>(same) / static_cast<double>(step.rows());

@@ -188,6 +188,20 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
   return table;
 }
 
+std::vector<TokenLogit> extreme_logits(std::span<const float> logits, int64_t tokens, bool largest) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto end = order.begin() + std::clamp<std::ptrdiff_t>(tokens, 0, std::ssize(order));
+  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? largest == (x > y) : a < b;
+  });
+  std::vector<TokenLogit> list;
+  for (auto token = order.begin(); token != end; ++token)
+    list.push_back({*token, static_cast<double>(logits[static_cast<size_t>(*token)])});
+  return list;
+}
+
 FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top) {
   check_feature(sae, feature);
   const int64_t d = engine.shape().d_model;
@@ -205,8 +219,6 @@ std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const floa
   const Head head = engine.model().head();
   Context& ctx = engine.context();
   std::vector<FeatureLogits> result;
-  std::vector<int32_t> order(static_cast<size_t>(vocab));
-  const auto n = static_cast<size_t>(std::clamp<int64_t>(top, 0, vocab));
   for (int64_t first = 0; first < all; first += kLogitRows) {
     const int64_t rows = std::min(kLogitRows, all - first);
     const auto frame = ctx.frame();
@@ -219,21 +231,9 @@ std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const floa
     }
     linear_part(ctx, x, *head.weight, 0, vocab, z.raw(), vocab);
     for (int64_t r = 0; r < rows; ++r) {
-      const float* scores = z.row<float>(r);
-      FeatureLogits& found = result.emplace_back();
-      std::iota(order.begin(), order.end(), 0);
-      const auto take = [&](float sign, std::vector<int32_t>& tokens, std::vector<float>& values) {
-        std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n), order.end(), [&](int32_t a, int32_t b) {
-          const float p = sign * scores[a], q = sign * scores[b];
-          return p > q || (p == q && a < b);
-        });
-        for (size_t i = 0; i < n; ++i) {
-          tokens.push_back(order[i]);
-          values.push_back(static_cast<float>(head.scale) * scores[order[i]]);
-        }
-      };
-      take(1, found.raised, found.up);
-      take(-1, found.lowered, found.down);
+      const std::span<float> logits(z.row<float>(r), static_cast<size_t>(vocab));
+      for (float& logit : logits) logit *= static_cast<float>(head.scale);
+      result.push_back({extreme_logits(logits, top, true), extreme_logits(logits, top, false)});
     }
   }
   return result;

@@ -28,6 +28,15 @@ SparseFeatures features_of(Engine& engine, const SparseAutoencoder& sae, std::sp
 void trace_features(Engine& engine, const SparseAutoencoder& sae, std::span<const int32_t> ids, const std::string& path,
                     size_t memory = 0);
 
+struct TokenLogit {
+  int32_t token = 0;
+  double logit = 0;
+
+  VITRINE_MEMBERS(token, logit);
+};
+/// The tokens with the largest or the smallest logits, the most extreme first, lower ids first among equals.
+std::vector<TokenLogit> extreme_logits(std::span<const float> logits, int64_t tokens, bool largest);
+
 /// Where a feature was large: a token and what stands around it.
 struct FeatureContext {
   float value = 0;
@@ -35,6 +44,8 @@ struct FeatureContext {
   std::vector<int32_t> tokens;  // some before it, it, some behind it
   std::vector<float> values;    // the feature's value on each of them
   int64_t at = 0;               // which of them it is
+
+  VITRINE_MEMBERS(value, position, at, tokens, values);
 };
 
 struct FeatureSummary {
@@ -44,6 +55,8 @@ struct FeatureSummary {
   float largest = 0;
   std::vector<int64_t> histogram;        // of values that are not zero, in equal steps from 0 to `largest`
   std::vector<FeatureContext> contexts;  // largest first, one for each stretch of text at most
+
+  VITRINE_MEMBERS(feature, active, mean, largest, histogram, contexts);
 };
 
 /// What a text says of an autoencoder.
@@ -68,8 +81,9 @@ FeatureTable feature_table(Engine& engine, const SparseAutoencoder& sae, const s
 /// The tokens whose logits a feature's direction raises and lowers most: direction · W_U with the final norm's weight, without
 /// its scale and the head's bias and cap. Largest first, smallest first.
 struct FeatureLogits {
-  std::vector<int32_t> raised, lowered;
-  std::vector<float> up, down;
+  std::vector<TokenLogit> raised, lowered;
+
+  VITRINE_MEMBERS(raised, lowered);
 };
 /// Errors: InputError if it does not write into the residual stream (d_out is not d_model), or for a feature that is not there.
 FeatureLogits feature_logits(Engine& engine, const SparseAutoencoder& sae, int64_t feature, int64_t top);

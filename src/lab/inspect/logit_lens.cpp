@@ -36,7 +36,7 @@ LensReading read(std::span<const float> here, std::span<const float> model, int6
   reading.top = top_logprobs(here, static_cast<size_t>(top));
   reading.kl = kl_divergence(model, here);
   const size_t most_likely = argmax(model);
-  reading.rank = std::count_if(here.begin(), here.end(), [&](float z) { return z > here[most_likely]; });
+  reading.rank = 1 + std::count_if(here.begin(), here.end(), [&](float z) { return z > here[most_likely]; });
   reading.logprob = static_cast<double>(here[most_likely]) - log_sum_exp(here);
   return reading;
 }

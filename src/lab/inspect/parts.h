@@ -95,8 +95,10 @@ LogitAttribution attribute_logits(Engine& engine, std::span<const int32_t> ids, 
 struct LensReading {
   std::vector<TokenLogprob> top;  // most likely first
   double kl = 0;                  // KL(model's own prediction || this one), in nats
-  int64_t rank = 0;               // here, of the token that the model finds most likely; 0: the most likely here too
+  int64_t rank = 1;               // here, of the token that the model finds most likely; 1: the most likely here too
   double logprob = 0;             // here, of that token
+
+  VITRINE_MEMBERS(top, kl, rank, logprob);
 };
 struct LogitLens {
   std::vector<std::string> points;    // "blocks.0.hook_resid_pre", then every layer's hook_resid_post

@@ -15,7 +15,6 @@
 #include "inspect/weights.h"
 #include "model/abilities.h"
 #include "ops/linear.h"
-#include "runtime/token_json.h"
 
 namespace vitrine {
 namespace {
@@ -75,20 +74,6 @@ void require_finite(std::span<const float> numbers, const std::string& hook) {
     if (!std::isfinite(x)) throw RunError(fmt::format("{} holds {}", hook, std::isnan(x) ? "NaN" : "an infinity"));
 }
 
-std::vector<UnitWrites::Written> ends_of(const std::vector<float>& logits, int64_t tokens, bool greatest) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + std::min<std::ptrdiff_t>(tokens, std::ssize(order));
-  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? greatest == (x > y) : a < b;
-  });
-  std::vector<UnitWrites::Written> list;
-  for (auto token = order.begin(); token != end; ++token)
-    list.push_back({*token, static_cast<double>(logits[static_cast<size_t>(*token)])});
-  return list;
-}
-
 }  // namespace
 
 UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const UnitsOptions& options) {
@@ -145,25 +130,10 @@ UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const Units
     linear_part(ctx, row, *head.weight, 0, vocab, logits.data(), vocab);
     for (float& logit : logits) logit *= static_cast<float>(head.scale);
     require_finite(logits, fmt::format("what unit {} adds to the logits", *unit));
-    result.units.push_back({*unit, value, ends_of(logits, options.tokens, true), ends_of(logits, options.tokens, false)});
+    result.units.push_back(
+        {*unit, value, extreme_logits(logits, options.tokens, true), extreme_logits(logits, options.tokens, false)});
   }
   return result;
-}
-
-nlohmann::ordered_json to_json(const UnitWrites& writes, const Engine& engine) {
-  const auto list_of = [&](const std::vector<UnitWrites::Written>& list) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    for (const UnitWrites::Written& one : list)
-      json.push_back({{"token", one.token}, {"piece", piece_json(engine, one.token)}, {"logit", one.logit}});
-    return json;
-  };
-  nlohmann::ordered_json units = nlohmann::ordered_json::array();
-  for (const UnitWrites::Unit& unit : writes.units)
-    units.push_back({{"unit", unit.unit},
-                     {"value", unit.value},
-                     {"promoted", list_of(unit.promoted)},
-                     {"suppressed", list_of(unit.suppressed)}});
-  return {{"layer", writes.layer}, {"position", writes.position}, {"d_ff", writes.d_ff}, {"units", std::move(units)}};
 }
 
 }  // namespace vitrine

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/json.h"
+#include "inspect/features.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
@@ -29,24 +29,21 @@ struct UnitsOptions {
 struct UnitWrites {
   int64_t layer = 0, position = 0;
   int64_t d_ff = 0;
-  struct Written {
-    int32_t token = 0;
-    double logit = 0;
-  };
   struct Unit {
     int64_t unit = 0;
-    double value = 0;                           // its activation: hook_post
-    std::vector<Written> promoted, suppressed;  // the most first
+    double value = 0;                              // its activation: hook_post
+    std::vector<TokenLogit> promoted, suppressed;  // the most first
+
+    VITRINE_MEMBERS(unit, value, promoted, suppressed);
   };
   std::vector<Unit> units;  // the most active first
+
+  VITRINE_MEMBERS(layer, position, d_ff, units);
 };
 
 /// Runs `ids` once. Errors: as Engine::check_ids; InputError for a layer or a position that is not there; UsageError for a layer
 /// without one MLP for all tokens (a mixture of experts) and for models whose sub-layers replace the stream;
 /// RunError for NaN.
 UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const UnitsOptions& options = {});
-
-/// {layer, position, d_ff, units: [{unit, value, promoted: [{token, piece, logit}], suppressed}]}
-nlohmann::ordered_json to_json(const UnitWrites& writes, const Engine& engine);
 
 }  // namespace vitrine

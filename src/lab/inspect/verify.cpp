@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_of.h"
 #include "hooks/trace.h"
 #include "inspect/reference.h"
 #include "kernels/table.h"
@@ -41,7 +42,7 @@ class Comparison {
     ++result_.sequences;
     for (size_t i = 0; i < ours.size(); ++i) {
       const auto a = static_cast<double>(ours[i]), e = static_cast<double>(reference[i]);
-      ++result_.values;
+      ++result_.numbers;
       if (a == e && !std::isfinite(a)) continue;  // masked scores are -inf in both
       const bool finite = std::isfinite(a) && std::isfinite(e);
       const double difference = finite ? std::abs(a - e) : kInfinity;
@@ -53,11 +54,11 @@ class Comparison {
       dot_ += a * e;
       const double share = difference / (tolerance.tolerance_abs + tolerance.tolerance_rel * std::abs(e));
       const double fixed = finite ? share : kInfinity;
-      if (result_.worst_at.empty() || fixed > result_.worst_share) {
-        result_.worst_share = fixed;
-        result_.worst_at = sequence + ", " + index_text(i, shape);
-        result_.worst_ours = a;
-        result_.worst_reference = e;
+      if (result_.worst.at.empty() || fixed > result_.worst.share_of_tolerance) {
+        result_.worst.share_of_tolerance = fixed;
+        result_.worst.at = sequence + ", " + index_text(i, shape);
+        result_.worst.ours = a;
+        result_.worst.reference = e;
       }
     }
     if (result_.hook == "hook_logits") add_predictions(ours, reference, static_cast<size_t>(shape.back()));
@@ -65,12 +66,12 @@ class Comparison {
 
   VerifiedQuantity finish() {
     VerifiedQuantity& q = result_;
-    q.mean_abs = q.values > 0 ? sum_abs_ / static_cast<double>(q.values) : 0;
+    q.mean_abs = q.numbers > 0 ? sum_abs_ / static_cast<double>(q.numbers) : 0;
     const double size = std::sqrt(squares_reference_);
     q.relative = size > 0 ? std::sqrt(squares_difference_) / size : std::sqrt(squares_difference_);
     const double both = std::sqrt(squares_ours_) * size;
     q.cosine = both > 0 ? std::min(1.0, dot_ / both) : (squares_difference_ == 0 ? 1 : 0);
-    q.held = q.worst_share <= 1;
+    q.held = q.worst.share_of_tolerance <= 1;
     if (positions_ > 0) {
       q.kl_mean = kl_sum_ / positions_;
       q.kl_max = kl_max_;
@@ -107,7 +108,7 @@ VerifiedQuantity quantity_of(const std::string& hook) {
   VerifiedQuantity q;
   q.hook = hook;
   const auto [layer, rest] = split_layer(hook);
-  q.layer = layer;
+  if (layer >= 0) q.layer = layer;
   const std::map<std::string, std::string> words = {{"hook_logits", "logits"},
                                                     {"hook_resid_pre", "residual before the block"},
                                                     {"hook_resid_mid", "residual between the sub-layers"},
@@ -221,34 +222,11 @@ std::string verdict(const VerifyReport& report) {
   const auto first = std::find_if(all.begin(), all.end(), missed);
   if (first == all.end()) return "agrees";
   const auto count = std::count_if(all.begin(), all.end(), missed);
-  return "differs: first at " + first->name() + " (furthest at " + first->worst_at + "); " + std::to_string(count) + " of " +
+  return "differs: first at " + first->name() + " (furthest at " + first->worst.at + "); " + std::to_string(count) + " of " +
          std::to_string(all.size()) + " quantities are further from the reference than allowed";
 }
 
 Json to_json(const VerifyReport& report) {
-  Json quantities = Json::array();
-  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
-  for (const VerifiedQuantity& q : report.quantities) {
-    Json entry = {{"quantity", q.quantity},
-                  {"hook", q.hook},
-                  {"layer", q.layer < 0 ? Json(nullptr) : Json(q.layer)},
-                  {"sequences", q.sequences},
-                  {"numbers", q.values},
-                  {"max_abs", number(q.max_abs)},
-                  {"mean_abs", number(q.mean_abs)},
-                  {"relative", number(q.relative)},
-                  {"cosine", number(q.cosine)},
-                  {"worst",
-                   {{"share_of_tolerance", number(q.worst_share)},
-                    {"at", q.worst_at},
-                    {"ours", number(q.worst_ours)},
-                    {"reference", number(q.worst_reference)}}},
-                  {"held", q.held}};
-    if (q.kl_mean) entry["kl_mean"] = number(*q.kl_mean);
-    if (q.kl_max) entry["kl_max"] = number(*q.kl_max);
-    if (q.top1_agreement) entry["top1_agreement"] = number(*q.top1_agreement);
-    quantities.push_back(std::move(entry));
-  }
   return {{"model", report.model},
           {"reference", report.reference},
           {"kernels", report.kernels},
@@ -259,7 +237,7 @@ Json to_json(const VerifyReport& report) {
           {"tolerance", {{"abs", report.tolerance_abs}, {"rel", report.tolerance_rel}, {"from", report.tolerance_from}}},
           {"sequences", report.sequences},
           {"tokens", report.tokens},
-          {"quantities", std::move(quantities)},
+          {"quantities", json_of(report.quantities)},
           {"not_compared", report.not_compared},
           {"held", report.held},
           {"verdict", verdict(report)},

@@ -14,20 +14,28 @@ namespace vitrine {
 struct VerifiedQuantity {
   std::string quantity;  // what a person calls it: "logits", "logits through the cache", "residual", "pattern", or the hook
   std::string hook;      // in full
-  int64_t layer = -1;    // -1: none
-  int64_t sequences = 0, values = 0;
+  std::optional<int64_t> layer;
+  int64_t sequences = 0, numbers = 0;
   double max_abs = 0, mean_abs = 0;  // of ours - reference
   double relative = 0;               // |ours - reference| / |reference|, Euclidean, over all numbers
   double cosine = 1;
   // Of logits only:
   std::optional<double> kl_mean, kl_max;  // KL(reference || ours) per position, in nats
   std::optional<double> top1_agreement;   // share of positions whose most likely token is the same
-  // The number furthest outside what is allowed, or nearest to it:
-  double worst_share = 0;  // |difference| / (abs + rel |reference|): within the tolerance up to 1
-  std::string worst_at;    // "short, sequence 0, [3, 7]"
-  double worst_ours = 0, worst_reference = 0;
+  /// The number furthest outside what is allowed, or nearest to it.
+  struct Worst {
+    double share_of_tolerance = 0;  // |difference| / (abs + rel |reference|): within the tolerance up to 1
+    std::string at;                 // "short, sequence 0, [3, 7]"
+    double ours = 0, reference = 0;
+
+    VITRINE_MEMBERS(share_of_tolerance, at, ours, reference);
+  };
+  Worst worst;
   bool held = true;
-  std::string name() const { return layer >= 0 ? quantity + " " + std::to_string(layer) : quantity; }
+
+  std::string name() const { return layer ? quantity + " " + std::to_string(*layer) : quantity; }
+  VITRINE_MEMBERS(quantity, hook, layer, sequences, numbers, max_abs, mean_abs, relative, cosine, worst, held, kl_mean, kl_max,
+                  top1_agreement);
 };
 
 struct VerifyReport {

@@ -59,11 +59,11 @@ std::string recipe_text(const InterveneGrid& grid, size_t row, size_t column) {
   return cell.empty() ? std::string() : grid.recipe_head + cell;
 }
 
-std::optional<double> InterveneResult::normalized(double value) const {
-  if (!metric_clean || !metric_corrupt) return {};
-  const double range = *metric_clean - *metric_corrupt;
+std::optional<double> MetricValues::normalized(double value) const {
+  if (!clean || !corrupt) return {};
+  const double range = *clean - *corrupt;
   if (!(std::abs(range) > 1e-12)) return {};
-  return (value - *metric_corrupt) / range;
+  return (value - *corrupt) / range;
 }
 
 InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneOptions& options) {
@@ -80,7 +80,6 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
   std::optional<Metric> metric;
   turn([&] { metric.emplace(engine, recipe, prompts); });
   result.position = metric->position();
-  result.metric_tokens = metric->tokens();
 
   SourceValues values(engine, options.memory);
   Interventions edits;
@@ -106,12 +105,16 @@ InterveneResult intervene(Engine& engine, const Recipe& recipe, const InterveneO
   }
   turn([&] { compare(engine, ids, edits, rows, options.top, result); });
   if (recipe.metric.kind == MetricSpec::Kind::none) return result;
+  MetricValues& measured = result.metric.emplace();
+  measured.name = recipe.metric.kind;
+  measured.tokens = metric->tokens();
+  if (recipe.metric.kind != MetricSpec::Kind::loss) measured.position = result.position;
   turn([&] {
-    result.metric_clean = metric->of(prompts.clean);
-    if (recipe.corrupt) result.metric_corrupt = metric->of(prompts.corrupt);
-    result.metric_after = metric->of(ids, edits);
+    measured.clean = metric->of(prompts.clean);
+    if (recipe.corrupt) measured.corrupt = metric->of(prompts.corrupt);
+    measured.after = metric->of(ids, edits);
   });
-  result.metric_before = prompts.run_corrupt ? result.metric_corrupt : result.metric_clean;
+  measured.before = prompts.run_corrupt ? measured.corrupt : measured.clean;
   return result;
 }
 

@@ -43,12 +43,30 @@ struct InterveneGrid {
 /// A recipe that makes this one cell: its run's metric is the cell's value.
 std::string recipe_text(const InterveneGrid& grid, size_t row, size_t column);
 
+/// As a recipe names it.
+const char* name_of(MetricSpec::Kind kind);
+
+struct MetricValues {
+  MetricSpec::Kind name = {};
+  std::vector<int32_t> tokens;
+  std::optional<int64_t> position;       // none: of all
+  std::optional<double> clean, corrupt;  // of the two prompts, unedited; corrupt: if there is one
+  std::optional<double> before, after;   // of the prompt that runs
+
+  /// (value - corrupt) / (clean - corrupt): 0 as the corrupt run, 1 as the clean one. Nothing if the two are the same, or one.
+  std::optional<double> normalized(double value) const;
+  std::optional<double> after_normalized() const { return after ? normalized(*after) : std::nullopt; }
+  VITRINE_MEMBERS(name, tokens, position, clean, corrupt, before, after, after_normalized());
+};
+
 struct InterveneResult {
   Recipe recipe;
   RecipePrompts prompts;
   struct Done {
-    std::string text;                // the intervention as YAML
+    std::string recipe;              // the intervention as YAML
     std::vector<std::string> hooks;  // what it edits: "blocks.3.attn.hook_z[heads=7,positions=0:4]"
+
+    VITRINE_MEMBERS(recipe, hooks);
   };
   std::vector<Done> interventions;
 
@@ -56,13 +74,8 @@ struct InterveneResult {
   std::vector<Prediction> before, after;  // of the prompt that runs; one entry, or one for every position
   std::vector<double> kl;                 // KL(before || after) in nats, at the same positions
 
-  std::vector<int32_t> metric_tokens;
-  std::optional<double> metric_before, metric_after;   // of the prompt that runs; none without a metric
-  std::optional<double> metric_clean, metric_corrupt;  // of the two prompts, unedited; corrupt: if there is one
+  std::optional<MetricValues> metric;
   std::optional<InterveneGrid> grid;
-
-  /// (value - corrupt) / (clean - corrupt): 0 as the corrupt run, 1 as the clean one. Nothing if the two are the same, or one.
-  std::optional<double> normalized(double value) const;
 };
 
 /// Runs a recipe on an opened model (`recipe.model` is not looked at).

@@ -17,6 +17,8 @@ struct TextLoss {
   int64_t tokens = 0;  // that were scored
   int64_t window = 0;
   double perplexity() const;
+
+  VITRINE_MEMBERS(loss, perplexity(), tokens, window);
 };
 
 /// Errors: InputError if the model has no tokenizer or the text has fewer than two tokens; as Engine::token_logprobs.

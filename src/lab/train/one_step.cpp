@@ -9,25 +9,9 @@
 namespace vitrine {
 namespace {
 
-nlohmann::ordered_json top_json(const Engine& engine, const std::vector<TokenLogprob>& top) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const TokenLogprob& entry : top)
-    list.push_back({{"token", entry.token},
-                    {"piece", piece_json(engine, entry.token)},
-                    {"logprob", entry.logprob},
-                    {"prob", std::exp(static_cast<double>(entry.logprob))}});
-  return list;
-}
-
 std::vector<double> target_logprobs(Engine& engine, std::span<const int32_t> ids, size_t prompt) {
   const std::vector<float> all = engine.token_logprobs(ids);  // of ids[1..]
   return {all.begin() + static_cast<std::ptrdiff_t>(prompt - 1), all.end()};
-}
-
-double mean_loss(const std::vector<double>& logprobs) {
-  double sum = 0;
-  for (const double p : logprobs) sum -= p;
-  return sum / static_cast<double>(logprobs.size());
 }
 
 }  // namespace
@@ -62,28 +46,10 @@ size_t one_step_bytes(const Model& model) {
   return static_cast<size_t>(Optimizer::bytes(optimizer, static_cast<double>(parameter_count(model)), 1));
 }
 
-nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
-                               const OneStep& s) {
-  nlohmann::ordered_json parts = nlohmann::ordered_json::array(), target = nlohmann::ordered_json::array();
-  for (const OneStep::Part& part : s.parts)
-    parts.push_back({{"name", part.name}, {"gradient_norm", part.gradient}, {"update_ratio", part.update_ratio}});
-  for (size_t i = 0; i < text.target.size(); ++i)
-    target.push_back({{"token", text.target[i]},
-                      {"piece", piece_json(engine, text.target[i])},
-                      {"logprob_before", s.target_logprob_before[i]},
-                      {"logprob_after", s.target_logprob_after[i]}});
-  nlohmann::ordered_json document;
-  document["prompt"] = prompt;
-  document["tokens"] = text.prompt;
-  document["target"] = target;
-  document["rate"] = rate;
-  document["loss_before"] = s.loss_before;
-  document["loss_after"] = s.loss_after;
-  document["gradient_norm"] = s.gradient_norm;
-  document["layers"] = parts;
-  document["before"] = top_json(engine, s.before);
-  document["after"] = top_json(engine, s.after);
-  return document;
+nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, const OneStepText& text, const OneStep& step) {
+  nlohmann::ordered_json json = {{"prompt", prompt}, {"tokens", text.prompt}};
+  json.update(json_of(step, speller_of(engine)));
+  return json;
 }
 
 std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepReport& report) {
@@ -99,12 +65,12 @@ std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepRepo
       parts.push_back({name});
       squares.emplace_back();
     }
-    parts.back().gradient += report.gradient_norms[i] * report.gradient_norms[i];
+    parts.back().gradient_norm += report.gradient_norms[i] * report.gradient_norms[i];
     squares.back().change += report.update.change[i] * report.update.change[i];
     squares.back().weight += report.update.weight[i] * report.update.weight[i];
   }
   for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i].gradient = std::sqrt(parts[i].gradient);
+    parts[i].gradient_norm = std::sqrt(parts[i].gradient_norm);
     parts[i].update_ratio = squares[i].weight > 0 ? std::sqrt(squares[i].change / squares[i].weight) : 0;
   }
   return parts;
@@ -129,15 +95,20 @@ OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::sp
   batch.lengths = {static_cast<int64_t>(batch.tokens.size())};
 
   OneStep result;
+  result.rate = lr;
   result.before = engine.predict(prompt, top, false)[0].top;
-  result.target_logprob_before = target_logprobs(engine, ids, prompt.size());
+  const std::vector<double> logprobs_before = target_logprobs(engine, ids, prompt.size());
   const StepReport report = learner.step(std::span(&batch, 1), lr, true);
   result.after = engine.predict(prompt, top, false)[0].top;
-  result.target_logprob_after = target_logprobs(engine, ids, prompt.size());
-  result.loss_before = mean_loss(result.target_logprob_before);
-  result.loss_after = mean_loss(result.target_logprob_after);
+  const std::vector<double> logprobs_after = target_logprobs(engine, ids, prompt.size());
+  for (size_t i = 0; i < target.size(); ++i) {
+    result.target.push_back({target[i], logprobs_before[i], logprobs_after[i]});
+    result.loss_before -= logprobs_before[i];
+    result.loss_after -= logprobs_after[i];
+  }
+  for (double* loss : {&result.loss_before, &result.loss_after}) *loss /= static_cast<double>(target.size());
   result.gradient_norm = report.gradient_norm;
-  result.parts = parts_of(learner.parameters(), report);
+  result.layers = parts_of(learner.parameters(), report);
   return result;
 }
 

@@ -11,24 +11,35 @@
 
 namespace vitrine {
 
-struct OneStep {
-  double loss_before = 0, loss_after = 0;  // -log p(target), mean over the target's tokens
-  double gradient_norm = 0;
-  struct Part {
-    std::string name;         // "W_E", "blocks.0", "ln_final.w"
-    double gradient = 0;      // norm
-    double update_ratio = 0;  // |change| / |weights after it|
-  };
-  std::vector<Part> parts;                    // in the order of the run
-  std::vector<TokenLogprob> before, after;    // most likely tokens after the prompt
-  std::vector<double> target_logprob_before;  // of each of the target's tokens, given those before it
-  std::vector<double> target_logprob_after;
-};
-
 /// A prompt and what should follow it, as ids.
 struct OneStepText {
   std::vector<int32_t> prompt, target;
 };
+
+struct OneStep {
+  struct Target {
+    int32_t token = 0;
+    double logprob_before = 0, logprob_after = 0;  // given the tokens before it
+
+    VITRINE_MEMBERS(token, logprob_before, logprob_after);
+  };
+  std::vector<Target> target;
+  double rate = 0;
+  double loss_before = 0, loss_after = 0;  // -log p(target), mean over the target's tokens
+  double gradient_norm = 0;
+  struct Part {
+    std::string name;  // "W_E", "blocks.0", "ln_final.w"
+    double gradient_norm = 0;
+    double update_ratio = 0;  // |change| / |weights after it|
+
+    VITRINE_MEMBERS(name, gradient_norm, update_ratio);
+  };
+  std::vector<Part> layers;                 // in the order of the run
+  std::vector<TokenLogprob> before, after;  // most likely tokens after the prompt
+
+  VITRINE_MEMBERS(target, rate, loss_before, loss_after, gradient_norm, layers, before, after);
+};
+
 /// Errors: as Engine::prompt_ids; UsageError for a target that becomes part of the prompt's last token.
 OneStepText one_step_text(const Engine& engine, const std::string& prompt, const std::string& target);
 
@@ -38,8 +49,7 @@ LearnerOptions one_step_options(int threads);
 size_t one_step_bytes(const Model& model);
 
 /// As `vitrine train --one-step --json` prints it.
-nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, double rate, const OneStepText& text,
-                               const OneStep& step);
+nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, const OneStepText& text, const OneStep& step);
 
 /// Norms for each block, and for each parameter outside the blocks, in the order of the run.
 /// `report` is that of a step with its update.

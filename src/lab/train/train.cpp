@@ -17,7 +17,7 @@ namespace vitrine {
 // Then what the pass showed: gradients of the stream, activations around each norm.
 void TrainRun::add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const {
   for (const OneStep::Part& part : parts_of(learner_.parameters(), report)) {
-    line["layer_grad_norm"][part.name] = part.gradient;
+    line["layer_grad_norm"][part.name] = part.gradient_norm;
     line["layer_update_ratio"][part.name] = part.update_ratio;
   }
   const std::vector<double>& stream = watch.stream_gradients();

@@ -49,7 +49,7 @@ TEST(StudyPages, HeadsShowTheScoresAndSentencesOfCircuits) {
     for (size_t role = 0; role < 4; ++role) expect_close(scores[i][role], head[keys[role]]);
     expect_close(section["circuits"]["heads"][i]["copying"], head["copying"]);
   }
-  EXPECT_EQ(section["circuits"]["pairs"].size(), computed["composition"].size());
+  EXPECT_EQ(section["circuits"]["composition"].size(), computed["composition"].size());
   // The terminal says the same sentences.
   std::string said;
   for (const Json& sentence : section["runs"][0]["sentences"]) said += sentence.get<std::string>() + "\n";
@@ -76,7 +76,8 @@ TEST(StudyPages, AGridShowsWhatEveryCellExpects) {
   }
   // The recipe of a cell, run by itself, ends with what the page says of it.
   const Json& cell = section["cells"][strongest];
-  const std::string one = scratch.write("one.yaml", section["recipeHead"].get<std::string>() + cell["recipe"].get<std::string>());
+  const std::string one =
+      scratch.write("one.yaml", section["recipe_head"].get<std::string>() + cell["recipe"].get<std::string>());
   const Json alone = vitrine({"intervene", one, "--compute", "f32", "--json"}).json();
   expect_close(cell["value"], alone["metric"]["after"], 1e-5);
   for (size_t i = 0; i < 6; ++i) {
@@ -85,7 +86,7 @@ TEST(StudyPages, AGridShowsWhatEveryCellExpects) {
     EXPECT_EQ(section["before"][2 * i], alone["before"][0]["top"][i]["token"]);
   }
   const Json clean = vitrine({"predict", "The king sat on", "--compute", "f32", "--json"}).json();
-  EXPECT_EQ(section["cleanLikely"][0], clean["predictions"][0]["top"][0]["token"]);
+  EXPECT_EQ(section["clean_likely"][0], clean["predictions"][0]["top"][0]["token"]);
 }
 
 TEST(StudyPages, TwoModelsSideBySide) {
@@ -106,7 +107,7 @@ TEST(StudyPages, TwoModelsSideBySide) {
                  std::exp(computed["predictions"][i]["b"]["logprob"].get<double>()), 1e-4);
   }
   for (size_t i = 0; i < computed["layers"].size(); ++i)
-    expect_close(sections[1]["points"][i]["largest"], computed["layers"][i]["distance"]);
+    expect_close(sections[1]["points"][i]["distance"], computed["layers"][i]["distance"]);
   EXPECT_EQ(sections[2]["runs"].size(), 2u);
   EXPECT_TRUE(sections[2]["circuits"].is_null());
 }

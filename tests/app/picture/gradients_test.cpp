@@ -173,7 +173,7 @@ TEST(Gradients, OfTheInputAreThoseOfAttribute) {
   EXPECT_CLOSE(doubles(p.at("saliency")), found.saliency, (Tolerance{.abs = 0, .rel = 1e-6}));
   EXPECT_CLOSE(doubles(p.at("gradientInput")), found.gradient_input, (Tolerance{.abs = 1e-12, .rel = 1e-6}));
   const PictureJson& integrated = p.at("integrated");
-  EXPECT_CLOSE(doubles(integrated.at("parts")), found.integrated, (Tolerance{.abs = 1e-12, .rel = 1e-6}));
+  EXPECT_CLOSE(doubles(integrated.at("parts")), *found.integrated, (Tolerance{.abs = 1e-12, .rel = 1e-6}));
   double sum = 0;
   for (const double part : doubles(integrated.at("parts"))) sum += part;
   EXPECT_NEAR(sum,

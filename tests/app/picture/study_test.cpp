@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/json_of.h"
 #include "inspect/head_words.h"
 #include "support.h"
 
@@ -34,7 +35,7 @@ TEST(Study, LossesAreThoseOfEachHalf) {
 
 TEST(Study, SentencesNameTheHeads) {
   const StudiedHeads run = made_up_heads("step 1", 0.5);
-  const PictureJson section = heads_section(std::span(&run, 1), nullptr, 3, "--repeat 3");
+  const PictureJson section = json_of(heads_section(std::span(&run, 1), nullptr, 3, "--repeat 3"));
   const auto sentences = section.at("runs")[0].at("sentences").get<std::vector<std::string>>();
   EXPECT_EQ(sentences,
             (std::vector<std::string>{"No head looks mostly at the previous token; the most is 0.0, 10.0 %",
@@ -47,7 +48,7 @@ TEST(Study, SentencesNameTheHeads) {
 
 TEST(Study, RunsMustHaveTheSameHeads) {
   StudiedHeads runs[] = {made_up_heads("step 1", 0), made_up_heads("step 2", 0.5)};
-  EXPECT_EQ(heads_section(runs, nullptr, 0, "").at("runs").size(), 2u);
+  EXPECT_EQ(heads_section(runs, nullptr, 0, "").runs.size(), 2u);
   runs[1].scores.heads.pop_back();
   EXPECT_CONTAINS(message_of<InputError>([&] { heads_section(runs, nullptr, 0, ""); }), "step 2 has 3 heads, and step 1 has 4");
 }
@@ -57,24 +58,25 @@ TEST(Study, ManyPairsOfHeadsAreLeftToTheLinks) {
   CircuitTable table;
   table.heads.resize(1);
   for (int64_t i = 0; i < 50001; ++i) table.composition.push_back({0, i, 1, 0, 0.001, i == 7 ? 0.5 : 0.002, 0.003});
-  const PictureJson circuits = heads_section(std::span(&run, 1), &table, 0, "").at("circuits");
-  EXPECT_EQ(circuits.at("pairs").size(), 0u);
-  EXPECT_EQ(circuits.at("links")[0].at("words"), "the keys of 1.0 read what 0.7 writes");
-  EXPECT_EQ(circuits.at("links")[0].at("score"), 0.5);
+  const CircuitsData circuits = *heads_section(std::span(&run, 1), &table, 0, "").circuits;
+  EXPECT_EQ(circuits.composition.size(), 0u);
+  EXPECT_EQ(circuits.links[0].words, "the keys of 1.0 read what 0.7 writes");
+  EXPECT_EQ(circuits.links[0].score, 0.5);
 }
 
 TEST(Study, WordsWithoutALossAreNull) {
   const Engine engine(Golden::open("gpt2_a").model(), kF32);
-  StudiedLosses run{
-      &engine, "a", {}, {{{"<b>", "king"}, {std::nan(""), 0.5}, {{}, {{3, std::log(0.25F)}, {5, std::log(0.125F)}}}, 4}}};
-  const PictureJson section = losses_section(std::span(&run, 1), false);
+  const LikelyTokens likely = likely_tokens({{3, std::log(0.25F)}, {5, std::log(0.125F)}});
+  LossesData::Run run{.engine = &engine, .name = "a", .texts = {{{"<b>", "king"}, {std::nullopt, 0.5}, {{}, likely}, 4}}};
+  const PictureJson document = study_document(engine, {"k", "</title>", {"a", "b"}, "vitrine"}, {losses_section({run}, false)});
+  const PictureJson& section = document.at("sections")[0];
   const PictureJson& text = section.at("runs")[0].at("texts")[0];
   EXPECT_EQ(text.at("nll").dump(), "[null,0.5]");
   EXPECT_EQ(text.at("likely").dump(), "[[],[3,0.25,5,0.125]]");
-  EXPECT_EQ(text.at("leftOut"), 4);
+  EXPECT_EQ(text.at("left_out"), 4);
   EXPECT_EQ(section.at("runs")[0].at("pieces").at("3"), engine.piece(3).value());
   // A word ends no element of the page.
-  const std::string page = study_page(study_document(engine, {"k", "</title>", {"a", "b"}, "vitrine"}, {section}));
+  const std::string page = study_page(document);
   EXPECT_EQ(page.find("<b>"), std::string::npos);
   EXPECT_CONTAINS(page, "<title>&lt;/title&gt;</title>");
   EXPECT_CONTAINS(page, "<p>a b The pictures of this page need scripts");

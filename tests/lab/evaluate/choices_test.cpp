@@ -44,7 +44,7 @@ TEST_P(EveryTask, EqualsTheHarnessItemByItem) {
       EXPECT_EQ(items[i].choices[c].context, expected[i][c][0].get<std::string>());
       EXPECT_EQ(items[i].choices[c].continuation, expected[i][c][1].get<std::string>());
       EXPECT_NEAR(result.answers[i].scores[c].logprob, expected[i][c][2].get<double>(), 2e-4) << i << " " << c;
-      EXPECT_EQ(result.answers[i].scores[c].is_greedy, expected[i][c][3].get<bool>()) << i << " " << c;
+      EXPECT_EQ(result.answers[i].scores[c].greedy, expected[i][c][3].get<bool>()) << i << " " << c;
     }
   }
   if (metrics.empty()) return;
@@ -61,7 +61,7 @@ TEST_P(EveryTask, SharingChangesNothing) {
   for (const std::string& model : {tales(), golden_llama()}) {
     Engine engine = open_f32(model);
     const ChoicesResult result = answer_choices(engine, items);
-    EXPECT_LT(result.tokens_read, result.tokens);
+    EXPECT_LT(result.timings.tokens_read, result.tokens);
     for (size_t i = 0; i < items.size(); ++i)
       for (size_t c = 0; c < items[i].choices.size(); ++c) {
         const ScoredSequence alone = choice_tokens(engine, items[i].choices[c].context, items[i].choices[c].continuation);

@@ -37,7 +37,7 @@ TEST(CompareOnTexts, IsTheReferences) {
     for (size_t i = 0; i < c.layers.size(); ++i) {
       EXPECT_NEAR(c.layers[i].cosine, gold["cosine"][i].get<double>(), 1e-6) << i;
       EXPECT_NEAR(c.layers[i].relative, gold["relative"][i].get<double>(), 1e-3 * gold["relative"][i].get<double>()) << i;
-      EXPECT_NEAR(c.layers[i].largest, gold["distance"][i].get<double>(), 1e-6 + 2e-3 * gold["distance"][i].get<double>()) << i;
+      EXPECT_NEAR(c.layers[i].distance, gold["distance"][i].get<double>(), 1e-6 + 2e-3 * gold["distance"][i].get<double>()) << i;
     }
   }
 }

@@ -21,7 +21,7 @@ TEST(Compare, AModelWithItself) {
   for (const char* name : {"gpt2_a", "gemma2", "classic_post"}) {
     Engine a(Golden::open(name).model(), {1, {}}), b(Golden::open(name).model(), {2, {}});
     const ModelComparison same = compare_models(a, b, kComparedIds, 0);
-    EXPECT_EQ(same.first_beyond, -1);  // equal is not beyond zero
+    EXPECT_FALSE(same.first_beyond);  // equal is not beyond zero
     ASSERT_EQ(static_cast<int64_t>(same.layers.size()), a.shape().n_layers + 1);
     for (const StreamDifference& layer : same.layers) {
       EXPECT_EQ(layer.relative, 0);
@@ -111,22 +111,22 @@ TEST(Compare, NumbersAreThoseOfTransformers) {
     Engine a(Golden::open(name).model(), widened), b(other, widened);
     const GoldenTensor stored = golden_tensor(file, std::string(name) + "/ids");
     const ModelComparison ours = compare_models(a, b, std::vector<int32_t>(stored.begin(), stored.end()), 1e-3);
-    EXPECT_EQ(ours.dtypes_a, std::vector<std::string>{"f32"});
-    EXPECT_TRUE(std::find(ours.dtypes_b.begin(), ours.dtypes_b.end(), type) != ours.dtypes_b.end());
+    EXPECT_EQ(ours.a.dtypes, std::vector<std::string>{"f32"});
+    EXPECT_TRUE(std::find(ours.b.dtypes.begin(), ours.b.dtypes.end(), type) != ours.b.dtypes.end());
 
     std::vector<double> distance, relative, apart, mean, most, kl;
     for (const StreamDifference& d : ours.layers) {
       apart.push_back(1 - d.cosine);
       distance.push_back(d.distance);
       relative.push_back(d.relative);
-      if (d.layer < 0) continue;
+      if (!d.layer) continue;
       mean.push_back(d.attention_mean);
       most.push_back(d.attention_most);
     }
     double same = 0;
     for (const PredictionDifference& d : ours.predictions) {
       kl.push_back(d.kl);
-      same += d.top_a.token == d.top_b.token ? 1.0 / static_cast<double>(ours.predictions.size()) : 0;
+      same += d.a.token == d.b.token ? 1.0 / static_cast<double>(ours.predictions.size()) : 0;
     }
     const auto close = [&](const std::vector<double>& numbers, const char* what, Tolerance tolerance) {
       const GoldenTensor expected = golden_tensor(file, std::string(name) + "/" + type + "/" + what);
@@ -145,7 +145,8 @@ TEST(Compare, NumbersAreThoseOfTransformers) {
     EXPECT_NEAR(ours.same_top, same, 1e-9);
     const std::vector<float> reference = golden_tensor(file, std::string(name) + "/" + type + "/distance").values;
     const auto beyond = std::find_if(reference.begin(), reference.end(), [](float d) { return d > 1e-3f; });
-    EXPECT_EQ(ours.first_beyond, beyond == reference.end() ? -1 : beyond - reference.begin());
+    const size_t first = static_cast<size_t>(beyond - reference.begin());
+    EXPECT_EQ(ours.first_beyond, first < reference.size() ? std::optional(ours.layers[first].point) : std::nullopt);
   }
 }
 
@@ -163,12 +164,12 @@ TEST(Compare, NamesTheFirstLayerBeyondTheThreshold) {
   EXPECT_EQ(result.layers[2].attention_most, 0);  // its attention came before the change
   EXPECT_GT(result.layers[3].attention_most, 0);
   const ModelComparison with_room = compare_models(a, b, kComparedIds, 1.0);
-  EXPECT_EQ(with_room.first_beyond, -1);
+  EXPECT_FALSE(with_room.first_beyond);
   double before = 0;
   for (size_t i = 0; i < result.layers.size(); ++i) {
     const double distance = result.layers[i].distance;
     if (distance > before) {
-      EXPECT_EQ(compare_models(a, b, kComparedIds, (before + distance) / 2).first_beyond, static_cast<int64_t>(i));
+      EXPECT_EQ(compare_models(a, b, kComparedIds, (before + distance) / 2).first_beyond, result.layers[i].point);
     }
     before = std::max(before, distance);
   }

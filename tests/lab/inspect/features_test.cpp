@@ -107,9 +107,9 @@ TEST(Features, LogitsAreTheDirectionThroughTheUnembedding) {
   }
   std::ranges::sort(all, std::greater<>());
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(found.raised[i], all[i].second);
-    EXPECT_NEAR(found.up[i], all[i].first, 1e-4);
-    EXPECT_EQ(found.lowered[i], all[all.size() - 1 - i].second);
+    EXPECT_EQ(found.raised[i].token, all[i].second);
+    EXPECT_NEAR(found.raised[i].logit, all[i].first, 1e-4);
+    EXPECT_EQ(found.lowered[i].token, all[all.size() - 1 - i].second);
   }
 }
 

@@ -113,7 +113,7 @@ TEST_P(PartsOfEveryModel, TheLensEndsAtThePrediction) {
   const std::vector<Prediction> predicted = engine.predict(ids, 3, true);
   for (size_t r = 0; r < ids.size(); ++r) {
     const LensReading& last = lens.at(lens.points.size() - 1, r);
-    EXPECT_EQ(last.rank, 0);
+    EXPECT_EQ(last.rank, 1);
     EXPECT_NEAR(last.kl, 0, 1e-9);
     ASSERT_EQ(last.top.size(), 3u);
     for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(last.top[i].logprob, predicted[r].top[i].logprob, 1e-4);
@@ -172,7 +172,7 @@ TEST_P(PartsAgainstTransformers, PartsAttributionAndLens) {
   for (const LensReading& reading : lens.readings) {
     for (const TokenLogprob& top : reading.top) logprob.push_back(static_cast<double>(top.logprob));
     kl.push_back(reading.kl);
-    rank.push_back(reading.rank);
+    rank.push_back(reading.rank - 1);  // the reference counts from 0
   }
   EXPECT_TRUE(close(logprob, "lens_logprob"));
   EXPECT_TRUE(close(kl, "lens_kl"));

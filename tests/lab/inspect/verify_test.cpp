@@ -40,8 +40,8 @@ TEST_P(VerifyEveryFamily, HoldsItsGoldenFolder) {
   EXPECT_DOUBLE_EQ(report.tolerance_abs, gold.tolerance().abs);
   EXPECT_TRUE(report.held);
   for (const VerifiedQuantity& q : report.quantities) {
-    EXPECT_TRUE(q.held) << q.quantity << " " << q.layer << ": " << q.max_abs << " at " << q.worst_at;
-    EXPECT_LE(q.worst_share, 1);
+    EXPECT_TRUE(q.held) << q.name() << ": " << q.max_abs << " at " << q.worst.at;
+    EXPECT_LE(q.worst.share_of_tolerance, 1);
     EXPECT_GT(q.cosine, 0.999999) << q.quantity;
     EXPECT_LE(q.mean_abs, q.max_abs);
   }
@@ -68,7 +68,7 @@ TEST_P(VerifyEveryFamily, ItsOwnTraceIsEqualToTheLastBit) {
   std::vector<std::string> hooks;
   for (const VerifiedQuantity& q : report.quantities) {
     if (q.quantity != "logits through the cache") hooks.push_back(q.hook);
-    EXPECT_TRUE(q.held) << q.hook << " " << q.max_abs << " at " << q.worst_at;
+    EXPECT_TRUE(q.held) << q.hook << " " << q.max_abs << " at " << q.worst.at;
   }
   EXPECT_EQ(hooks, engine.model().hook_names());
   int64_t layer = 0;
@@ -92,8 +92,7 @@ TEST(VerifyTales9m, HoldsItsGoldenNumbers) {
   EXPECT_EQ(report.dtypes, std::vector<std::string>{"bf16"});
   EXPECT_TRUE(report.note.empty());
   for (const VerifiedQuantity& q : report.quantities)
-    EXPECT_TRUE(q.held) << q.quantity << " " << q.layer << ": " << q.worst_ours << " for " << q.worst_reference << " at "
-                        << q.worst_at;
+    EXPECT_TRUE(q.held) << q.name() << ": " << q.worst.ours << " for " << q.worst.reference << " at " << q.worst.at;
 }
 
 TEST(VerifyTales9m, SaysWhy16BitArithmeticMayMiss) {
@@ -138,9 +137,9 @@ TEST_F(VerifyFiles, FindsTheOneNumberThatIsWrong) {
   const VerifiedQuantity* q = find(report, "logits");
   ASSERT_NE(q, nullptr);
   EXPECT_FALSE(q->held);
-  EXPECT_EQ(q->worst_at, "sequence 0, [2, 7]");
+  EXPECT_EQ(q->worst.at, "sequence 0, [2, 7]");
   EXPECT_NEAR(q->max_abs, 0.25, 1e-4);
-  EXPECT_NEAR(q->worst_reference - q->worst_ours, 0.25, 1e-4);
+  EXPECT_NEAR(q->worst.reference - q->worst.ours, 0.25, 1e-4);
   EXPECT_NEAR(q->mean_abs, 0.25 / static_cast<double>(q->values), 1e-5);
   EXPECT_GT(*q->kl_max, 1e-6);
   EXPECT_LT(q->cosine, 1);
@@ -187,7 +186,7 @@ TEST_F(VerifyFiles, ReadsWhatAScriptWrites) {
   EXPECT_TRUE(report.held);
   EXPECT_EQ(report.sequences, 1);
   EXPECT_EQ(report.not_compared, std::vector<std::string>{"greeting/entropy"});
-  EXPECT_CONTAINS(report.quantities.at(0).worst_at, "greeting, sequence 0");
+  EXPECT_CONTAINS(report.quantities.at(0).worst.at, "greeting, sequence 0");
 }
 
 TEST_F(VerifyFiles, MaskedPositionsAreNotCompared) {

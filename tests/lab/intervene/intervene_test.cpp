@@ -210,8 +210,8 @@ TEST_P(LensGrids, ActivationPatchingIsTransformerLens) {
     SCOPED_TRACE(name);
     InterveneResult whole;
     const InterveneGrid found = grid("patch: " + name.substr(6), &whole);
-    EXPECT_NEAR(*whole.metric_clean, metric.values[0], 2e-5);
-    EXPECT_NEAR(*whole.metric_corrupt, metric.values[1], 2e-5);
+    EXPECT_NEAR(*whole.metric->clean, metric.values[0], 2e-5);
+    EXPECT_NEAR(*whole.metric->corrupt, metric.values[1], 2e-5);
     const GoldenTensor want = golden_tensor(expected, name);
     EXPECT_EQ(want.shape,
               (std::vector<int64_t>{static_cast<int64_t>(found.rows.size()), static_cast<int64_t>(found.columns.size())}));
@@ -324,8 +324,8 @@ TEST_P(CellRecipes, ReproduceTheCell) {
         EXPECT_EQ(value.has_value(), !text.empty());
         if (!value) continue;
         const InterveneResult one = intervene(engine, parse(text));
-        EXPECT_DOUBLE_EQ(*one.metric_after, *value) << text;
-        different += std::abs(*value - *whole.metric_before) > 1e-6 ? 1 : 0;
+        EXPECT_DOUBLE_EQ(*one.metric->after, *value) << text;
+        different += std::abs(*value - *whole.metric->before) > 1e-6 ? 1 : 0;
       }
     EXPECT_GE(different, 1);
     const nlohmann::ordered_json document = to_json(whole, engine);

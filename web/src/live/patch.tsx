@@ -5,6 +5,7 @@ import { visible } from "../document";
 import { Choice } from "../controls";
 import { number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
+import type { MetricValues, Prediction, TokenLogprob } from "../results";
 import { interveneCommand } from "./commands";
 import { WithTheProgram } from "./program";
 import { promptField, recipePrompt, useLive, type Next, type State } from "./state";
@@ -17,18 +18,12 @@ const kinds: { value: What; name: string }[] = [
   { value: "z", name: "heads" },
 ];
 
-interface Top {
-  token: number;
-  piece: string | null;
-  prob: number;
-}
-
 interface Report {
   prompt: { pieces: string[] | null };
   corrupt: { pieces: string[] | null };
-  before: { top: Top[] }[];
-  after: { top: Top[] }[];
-  metric: { clean: number; corrupt: number; after: number; after_normalized: number | null };
+  before: Prediction[];
+  after: Prediction[];
+  metric: MetricValues;
   grid: { values: (number | null)[][]; normalized: (number | null)[][] | null; columns: { axis: string; labels: string[] }; rows: { labels: string[] } };
   yaml: string;
 }
@@ -37,7 +32,7 @@ interface Made {
   of: string;
   what: What;
   report: Report;
-  tokens: readonly [Top, Top];
+  tokens: readonly [TokenLogprob, TokenLogprob];
 }
 
 export function Patch() {
@@ -90,7 +85,7 @@ export function Patch() {
   );
 }
 
-async function likeliest(engine: NonNullable<State["engine"]>, prompt: string): Promise<Top[]> {
+async function likeliest(engine: NonNullable<State["engine"]>, prompt: string): Promise<TokenLogprob[]> {
   const answer = await engine.ask<Next>("next", { ...promptField(prompt), top: 2 });
   return (answer?.next ?? []).map((one) => ({ ...one, prob: Math.exp(one.logprob) }));
 }
@@ -98,10 +93,7 @@ async function likeliest(engine: NonNullable<State["engine"]>, prompt: string): 
 function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row: number, col: number) => void }) {
   const { grid, metric } = report;
   const [a, b] = tokens.map((one) => visible(one.piece ?? `#${one.token}`));
-  const share = (row: number, col: number) => {
-    const value = grid.values[row]?.[col];
-    return value === null || value === undefined ? null : (value - metric.corrupt) / (metric.clean - metric.corrupt);
-  };
+  const share = (row: number, col: number) => grid.normalized?.[row]?.[col] ?? null;
   const names = grid.columns.labels.map((label, col) => (what === "z" ? `head ${label}` : visible(report.corrupt.pieces?.[Number(label.split(" ")[0])] ?? label) + (label === "" ? ` ${col}` : "")));
   return (
     <>
@@ -140,7 +132,7 @@ function Cell({ title, report }: { title: string; report: Report }) {
   );
 }
 
-export function SideBySide({ before, after }: { before: readonly Top[]; after: readonly Top[] }) {
+export function SideBySide({ before, after }: { before: readonly TokenLogprob[]; after: readonly TokenLogprob[] }) {
   return (
     <div class="live-columns">
       {([["before", before], ["after", after]] as const).map(([name, list]) => (

@@ -2,14 +2,11 @@
 // draws them is told.
 
 import { vitrine } from "../document";
+import type { TokenLogprob } from "../results";
 import { store } from "../store";
 import type { Engine } from "./engine";
 
-export interface Likely {
-  token: number;
-  piece: string | null;
-  /** Of the model's own distribution. */
-  logprob: number;
+export interface Likely extends TokenLogprob {
   /** Probability under the sampling settings; 0: cut. */
   kept: number;
 }

@@ -4,34 +4,18 @@ import { useState } from "preact/hooks";
 import { Bars } from "../bars";
 import { Slider } from "../controls";
 import { number } from "../format";
+import type { OneStep } from "../results";
 import { trainCommand } from "./commands";
 import { SideBySide } from "./patch";
 import { WithTheProgram } from "./program";
 import { byIds, useLive } from "./state";
 import { written } from "./written";
 
-interface Likelihood {
-  token: number;
-  piece: string | null;
-  logprob: number;
-  prob: number;
-}
-
-interface Step {
-  rate: number;
-  loss_before: number;
-  loss_after: number;
-  gradient_norm: number;
-  layers: { name: string; gradient_norm: number; update_ratio: number }[];
-  before: Likelihood[];
-  after: Likelihood[];
-}
-
 interface Made {
   prompt: string;
   target: string;
   rate: number;
-  step: Step;
+  step: OneStep;
   seconds: number;
 }
 
@@ -49,7 +33,7 @@ export function TrainStep() {
     say("Training …");
     const from = performance.now();
     try {
-      const step = await engine.askApart<Step>("train", { prompt, target, rate, top: 8 });
+      const step = await engine.askApart<OneStep>("train", { prompt, target, rate, top: 8 });
       set({ prompt, target, rate, step, seconds: (performance.now() - from) / 1000 });
       say("");
     } catch (error) {

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import { visible, vitrine } from "../document";
 import { number } from "../format";
+import type { UnitWrites } from "../results";
 import { change } from "./actions";
 import { unitsCommand } from "./commands";
 import { WithTheProgram } from "./program";
@@ -12,35 +13,17 @@ import { promptField, useLive } from "./state";
 const unitsShown = 8;
 const tokensShown = 4;
 
-interface Written {
-  token: number;
-  piece: string | null;
-  logit: number;
-}
-
-interface Unit {
-  unit: number;
-  value: number;
-  promoted: Written[];
-  suppressed: Written[];
-}
-
-interface Answer {
-  d_ff: number;
-  units: Unit[];
-}
-
 /** After the token at `position`; a click takes a unit away there. */
 export function Units({ position }: { position: number }) {
   const { engine, prompt, plain, units } = useLive();
   const [layer, setLayer] = useState(vitrine.model.nLayers - 2);
-  const [found, set] = useState<Answer | null>(null);
+  const [found, set] = useState<UnitWrites | null>(null);
   const [lacks, tell] = useState("");
   const at = Math.max(0, Math.min(layer, vitrine.model.nLayers - 1));
   useEffect(() => {
     if (plain === null || engine === null) return;
     let gone = false;
-    engine.ask<Answer>("units", { ...promptField(prompt), layer: at, position, units: unitsShown, top: tokensShown }, "units").then((answer) => {
+    engine.ask<UnitWrites>("units", { ...promptField(prompt), layer: at, position, units: unitsShown, top: tokensShown }, "units").then((answer) => {
       if (gone || answer === null) return;
       set(answer);
       tell("");
@@ -88,6 +71,6 @@ export function Units({ position }: { position: number }) {
   );
 }
 
-function Tokens({ list }: { list: readonly Written[] }) {
+function Tokens({ list }: { list: UnitWrites["units"][number]["promoted"] }) {
   return <>{list.map((one) => <span key={one.token} class="written" data-token={one.token} data-logit={one.logit}><bdi>{visible(one.piece ?? `#${one.token}`)}</bdi> <small>{one.logit > 0 ? "+" : ""}{number(one.logit)}</small> </span>)}</>;
 }

@@ -5,29 +5,28 @@ import { Choice, Copyable } from "../controls";
 import { Figure } from "../figure";
 import { number } from "../format";
 import { Heat, ScaleKey } from "../heat";
-import type { CircuitsData } from "./data";
+import type { CircuitsData, Composition } from "../results";
 import { Picked } from "./shared";
-import { copyingWords, headName, pairWords } from "./words";
+import { copyingWords, kinds, pairWords, reader, writer } from "./words";
 
-const kinds = [{ value: 0, name: "its queries" }, { value: 1, name: "its keys" }, { value: 2, name: "its values" }] as const;
+const choices = kinds.map(({ key, name }) => ({ value: key, name: `its ${name}` }));
 /** Heads that a side of the grid has room for. */
 const room = 64;
 
 function Grid({ circuits, options, prompt }: Props) {
-  const [kind, choose] = useState(1);
-  const [picked, pick] = useState<CircuitsData["pairs"][number] | null>(null);
-  const { pairs } = circuits;
-  const names = (of: (pair: CircuitsData["pairs"][number]) => readonly [number, number]) => [...new Map(pairs.map((pair) => [headName(...of(pair)), of(pair)])).values()].sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((head) => headName(...head));
-  const from = useMemo(() => names((pair) => [pair[0], pair[1]]), [circuits]);
-  const to = useMemo(() => names((pair) => [pair[2], pair[3]]), [circuits]);
-  const byPlace = useMemo(() => new Map(pairs.map((pair) => [`${headName(pair[2], pair[3])} ${headName(pair[0], pair[1])}`, pair])), [circuits]);
-  const most = useMemo(() => Math.max(1e-9, ...pairs.flatMap((pair) => pair.slice(4))), [circuits]);
+  const [kind, choose] = useState<(typeof kinds)[number]["key"]>("k");
+  const [picked, pick] = useState<Composition | null>(null);
+  const pairs = circuits.composition;
+  const from = useMemo(() => [...new Set(pairs.map(writer))], [circuits]);
+  const to = useMemo(() => [...new Set(pairs.map(reader))], [circuits]);
+  const byPlace = useMemo(() => new Map(pairs.map((pair) => [`${reader(pair)} ${writer(pair)}`, pair])), [circuits]);
+  const most = useMemo(() => Math.max(1e-9, ...pairs.flatMap((pair) => [pair.q, pair.k, pair.v])), [circuits]);
   const at = (row: number, col: number) => byPlace.get(`${to[row]!} ${from[col]!}`);
-  const value = useMemo(() => (row: number, col: number) => at(row, col)?.[4 + kind] ?? null, [circuits, kind]);
+  const value = useMemo(() => (row: number, col: number) => at(row, col)?.[kind] ?? null, [circuits, kind]);
   if (pairs.length === 0 || from.length > room || to.length > room) return null;
   return (
     <>
-      <Choice label="What the later head reads with" options={kinds} value={kind} onChange={choose} />
+      <Choice label="What the later head reads with" options={choices} value={kind} onChange={choose} />
       <Heat
         label="Composition of a later head with an earlier one."
         rows={to.length}
@@ -51,7 +50,7 @@ function Grid({ circuits, options, prompt }: Props) {
       <ScaleKey scale="sequential" low="0" high={number(most)} label="composition score" />
       {picked !== null && (
         <Picked title={pairWords(picked, kind)}>
-          <Copyable label="circuits command" text={`vitrine circuits${options} --layer ${picked[2]} --head ${picked[3]} --compositions 5 ${prompt}`} />
+          <Copyable label="circuits command" text={`vitrine circuits${options} --layer ${picked.to_layer} --head ${picked.to_head} --compositions 5 ${prompt}`} />
         </Picked>
       )}
     </>
@@ -78,7 +77,7 @@ export function Compositions(props: Props) {
       caption="The composition score |A B| / (|A| |B|) of what an earlier head writes (its OV circuit) with what a later head reads it by: its queries, its keys, or its values. It is a matter of the weights alone, so a high score says that the path is wide, not that it is used here."
       table={() => ({
         columns: ["layer", "head", "copying", "rank of QK", "rank of OV", "in words"],
-        rows: circuits.heads.map((head) => [head.layer, head.head, head.copying, head.qkRank, head.ovRank, copyingWords(head.copying)]),
+        rows: circuits.heads.map((head) => [head.layer, head.head, head.copying, head.qk_rank, head.ov_rank, copyingWords(head.copying)]),
       })}
     >
       <ol class="sentences">{top.map((link) => <li key={link.words}>{link.words} <small>{number(link.score)}</small></li>)}</ol>

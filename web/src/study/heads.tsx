@@ -6,8 +6,8 @@ import { Choice, Copyable, Slider } from "../controls";
 import { Figure, Prose } from "../figure";
 import { number, percent, plural } from "../format";
 import { Heat, ScaleKey } from "../heat";
+import type { HeadsData } from "../results";
 import { XyChart, type Series } from "../xychart";
-import type { HeadsData } from "./data";
 import { Compositions } from "./compositions";
 import { Picked, runNames } from "./shared";
 import { headName, headWords, roleNames, roleTitles } from "./words";
@@ -82,7 +82,7 @@ function Grid({ p }: { p: HeadsData }) {
     <>
       {film && (
         <div class="film">
-          <Slider label="Checkpoint" min={0} max={last} value={at} onChange={go} says={`${p.runs[at]!.name}, loss ${number(p.runs[at]!.loss)}${p.runs[at]!.lossAgain === null ? "" : `, where it repeats ${number(p.runs[at]!.lossAgain)}`}`} />
+          <Slider label="Checkpoint" min={0} max={last} value={at} onChange={go} says={`${p.runs[at]!.name}, loss ${number(p.runs[at]!.loss)}${p.runs[at]!.loss_again === null ? "" : `, where it repeats ${number(p.runs[at]!.loss_again)}`}`} />
           <button type="button" onClick={play}>{playing ? "Stop" : "Play"}</button>
         </div>
       )}
@@ -157,7 +157,7 @@ function ByStep({ p }: { p: HeadsData }) {
   const x = { label: "step", domain: [Math.min(...steps), Math.max(...steps)] as const };
   const losses: Series[] = [
     { name: p.repeated > 0 ? "first time" : "loss", tone: "plain", draw: "both", points: p.runs.map((run) => ({ x: run.step ?? 0, y: run.loss ?? NaN, text: `${run.name}\nloss ${number(run.loss)}` })) },
-    ...(p.repeated > 0 ? [{ name: "again", tone: "mlp", draw: "both" as const, points: p.runs.map((run) => ({ x: run.step ?? 0, y: run.lossAgain ?? NaN, text: `${run.name}, where it repeats\nloss ${number(run.lossAgain)}` })) }] : []),
+    ...(p.repeated > 0 ? [{ name: "again", tone: "mlp", draw: "both" as const, points: p.runs.map((run) => ({ x: run.step ?? 0, y: run.loss_again ?? NaN, text: `${run.name}, where it repeats\nloss ${number(run.loss_again)}` })) }] : []),
   ];
   return (
     <>
@@ -185,7 +185,7 @@ export function Heads({ p }: { p: HeadsData }) {
         <Grid p={p} />
       </Figure>
       {film && (
-        <Figure {...alone} name="heads-by-step" made={["run"]} title="When the heads appear" alt={[0, 1, 2, 3].filter((role) => p.queries[role]! > 0).map((role) => appears(p, role)).join(" ")} caption={`Above, a line for each head over ${plural(p.runs.length, "checkpoint")}; below, the loss${p.repeated > 0 ? " of tokens that come the first time and of those that come again. Induction heads are what lets the second fall below the first" : ""}.`} table={() => ({ columns: ["step", "loss", ...(p.repeated > 0 ? ["loss again"] : [])], rows: p.runs.map((run) => [run.step, run.loss, ...(p.repeated > 0 ? [run.lossAgain] : [])]) })}>
+        <Figure {...alone} name="heads-by-step" made={["run"]} title="When the heads appear" alt={[0, 1, 2, 3].filter((role) => p.queries[role]! > 0).map((role) => appears(p, role)).join(" ")} caption={`Above, a line for each head over ${plural(p.runs.length, "checkpoint")}; below, the loss${p.repeated > 0 ? " of tokens that come the first time and of those that come again. Induction heads are what lets the second fall below the first" : ""}.`} table={() => ({ columns: ["step", "loss", ...(p.repeated > 0 ? ["loss again"] : [])], rows: p.runs.map((run) => [run.step, run.loss, ...(p.repeated > 0 ? [run.loss_again] : [])]) })}>
           <ByStep p={p} />
         </Figure>
       )}

@@ -4,26 +4,32 @@ import { useMemo } from "preact/hooks";
 import { linearDomain, logDomain } from "../axes";
 import { Figure } from "../figure";
 import { exact, number, percent, plural } from "../format";
+import type { CurvesData, LayersData, StreamDifference } from "../results";
 import { XyChart, type Series } from "../xychart";
-import type { CurvesData, LayersData } from "./data";
+
+/** -1: the embedding. */
+const layerOf = (point: StreamDifference) => point.layer ?? -1;
+const distanceOf = (point: StreamDifference) => 1 - point.cosine;
+/** Mean and largest share of attention that moved, which the embedding has not. */
+const movedIn = (point: StreamDifference) => (point.layer === null ? [null, null] : [point.attention_mean, point.attention_most]);
 
 export function Layers({ p }: { p: LayersData }) {
   const chart = useMemo(() => {
-    const x = { label: "layer", domain: [-1, Math.max(0, p.points.at(-1)!.layer)] as const, ticks: p.points.map((point) => point.layer), format: (v: number) => (v < 0 ? "start" : String(v)) };
-    const line = (name: string, tone: string, value: (point: LayersData["points"][number]) => number | null, say: (point: LayersData["points"][number]) => string): Series => ({
-      name, tone, draw: "both", points: p.points.map((point) => ({ x: point.layer, y: value(point) ?? NaN, text: `${point.name}\n${say(point)}` })),
+    const x = { label: "layer", domain: [-1, Math.max(0, layerOf(p.points.at(-1)!))] as const, ticks: p.points.map(layerOf), format: (v: number) => (v < 0 ? "start" : String(v)) };
+    const line = (name: string, tone: string, value: (point: StreamDifference) => number | null, say: (point: StreamDifference) => string): Series => ({
+      name, tone, draw: "both", points: p.points.map((point) => ({ x: layerOf(point), y: value(point) ?? NaN, text: `${point.point}\n${say(point)}` })),
     });
     const stream = [
-      line("mean", "plain", (point) => point.distance, (point) => `1 − cosine ${exact(point.distance)}, mean over the positions`),
-      line("largest", "mlp", (point) => point.largest, (point) => `1 − cosine ${exact(point.largest)} at position ${point.position}`),
+      line("mean", "plain", distanceOf, (point) => `1 − cosine ${exact(distanceOf(point))}, mean over the positions`),
+      line("largest", "mlp", (point) => point.distance, (point) => `1 − cosine ${exact(point.distance)} at position ${point.worst_position}`),
     ];
     const attention = [
-      line("mean", "plain", (point) => point.attention, (point) => `${percent(point.attention ?? 0)} of a query's attention moved, mean`),
-      line("most", "attention", (point) => point.attentionMost, (point) => `${percent(point.attentionMost ?? 0)} moved in head ${point.head}, query at position ${point.query}`),
+      line("mean", "plain", (point) => movedIn(point)[0]!, (point) => `${percent(movedIn(point)[0] ?? 0)} of a query's attention moved, mean`),
+      line("most", "attention", (point) => movedIn(point)[1]!, (point) => `${percent(movedIn(point)[1] ?? 0)} moved in head ${point.attention_head}, query at position ${point.attention_query}`),
     ];
     return { x, stream, attention };
   }, [p]);
-  const worst = p.points.reduce((a, b) => (b.largest > a.largest ? b : a));
+  const worst = p.points.reduce((a, b) => (b.distance > a.distance ? b : a));
   const values = (series: readonly Series[]) => series.flatMap((one) => one.points.map((point) => point.y)).filter(Number.isFinite);
   return (
     <>
@@ -34,9 +40,9 @@ export function Layers({ p }: { p: LayersData }) {
         alone={false}
         made={["run"]}
         title="Where the two part"
-        alt={`Largest at ${worst.name}: 1 − cosine ${number(worst.largest)} at position ${worst.position}.`}
+        alt={`Largest at ${worst.point}: 1 − cosine ${number(worst.distance)} at position ${worst.worst_position}.`}
         caption="Above: 1 − cosine of the two residual streams, before the first layer (start) and after each. Below: the share of a query's attention that is on other tokens in the second model."
-        table={() => ({ columns: ["point", "1 − cosine", "largest", "at position", "relative", "attention moved", "most"], rows: p.points.map((point) => [point.name, point.distance, point.largest, point.position, point.relative, point.attention, point.attentionMost]) })}
+        table={() => ({ columns: ["point", "1 − cosine", "largest", "at position", "relative", "attention moved", "most"], rows: p.points.map((point) => [point.point, distanceOf(point), point.distance, point.worst_position, point.relative, ...movedIn(point)]) })}
       >
         <XyChart label="Distance of the residual streams by layer." x={chart.x} y={{ label: "1 − cosine", domain: linearDomain(values(chart.stream), 0) }} series={chart.stream} height={230} />
         <XyChart label="Attention that moved, by layer." x={chart.x} y={{ label: "share of attention", domain: linearDomain(values(chart.attention), 0) }} series={chart.attention} height={230} />

@@ -6,8 +6,8 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { Choice } from "../controls";
 import { Figure } from "../figure";
 import { number, percent, piece, plural, short } from "../format";
+import type { LossesData } from "../results";
 import { hideTip, showTip } from "../tip";
-import type { LossesData } from "./data";
 import { Distribution, Picked, runNames, speller } from "./shared";
 
 /** Nats that take the full color. */
@@ -103,7 +103,7 @@ function Text({ p, shown, text, picked, pick, describe }: { p: LossesData; shown
       onKeyDown={keys}
     >
       <Words words={own.words} level={colors} picked={picked} />
-      {own.leftOut > 0 && <em> … {plural(own.leftOut, "word")} more</em>}
+      {own.left_out > 0 && <em> … {plural(own.left_out, "word")} more</em>}
     </div>
   );
 }

@@ -5,7 +5,7 @@ import { Bars, type Bar } from "../bars";
 import { percent, piece, short, spaceMark } from "../format";
 import type { Likely, StudyDocument } from "./data";
 
-const nothing: StudyDocument = { format: 1, kind: "study", version: "", kicker: "", title: "", lines: [], command: "", pieces: {}, sections: [] };
+const nothing: StudyDocument = { format: 2, kind: "study", version: "", kicker: "", title: "", lines: [], command: "", pieces: {}, sections: [] };
 /** Empty on the page of another document, where no part that asks for it is drawn. */
 export const study = "kind" in window.vitrine && window.vitrine.kind === "study" ? (window.vitrine as StudyDocument) : nothing;
 

@@ -1,7 +1,7 @@
 // What the numbers of a head say, in words.
 
 import { exact, number, percent } from "../format";
-import type { CircuitsData, HeadsData } from "./data";
+import type { CircuitsData, Composition, HeadsData } from "../results";
 import { roles } from "./data";
 
 export const roleNames = ["the previous token", "earlier copies of the same token", "what followed the last time (induction)", "the first token"] as const;
@@ -21,7 +21,7 @@ export function headWords(heads: HeadsData, run: number, index: number): string[
   const own = circuits?.heads.find((one) => one.layer === layer && one.head === head);
   if (own === undefined) return lines;
   lines.push(copyingWords(own.copying));
-  return [...lines, ...linkWords(circuits!, layer, head)];
+  return [...lines, ...linkWords(circuits!, headName(layer, head))];
 }
 
 export function copyingWords(copying: number): string {
@@ -29,18 +29,23 @@ export function copyingWords(copying: number): string {
   return `${says} (copying ${copying > 0 ? "+" : ""}${number(copying)})`;
 }
 
-const kinds = ["queries", "keys", "values"] as const;
+export const kinds = [{ key: "q", name: "queries" }, { key: "k", name: "keys" }, { key: "v", name: "values" }] as const;
+
+/** The heads of a pair, which are in the order of the layers. */
+export const writer = (pair: Composition): string => headName(pair.from_layer, pair.from_head);
+export const reader = (pair: Composition): string => headName(pair.to_layer, pair.to_head);
 
 /** The strongest way in which the head reads another, and in which another reads it. */
-function linkWords(circuits: CircuitsData, layer: number, head: number): string[] {
+function linkWords(circuits: CircuitsData, own: string): string[] {
   let reads = { score: 0, words: "" };
   let read = { score: 0, words: "" };
-  for (const [fromLayer, fromHead, toLayer, toHead, ...scores] of circuits.pairs)
-    scores.forEach((score, kind) => {
-      if (toLayer === layer && toHead === head && score > reads.score) reads = { score, words: `its ${kinds[kind]!} read what ${headName(fromLayer, fromHead)} writes (${number(score)})` };
-      if (fromLayer === layer && fromHead === head && score > read.score) read = { score, words: `the ${kinds[kind]!} of ${headName(toLayer, toHead)} read what it writes (${number(score)})` };
-    });
+  for (const pair of circuits.composition)
+    for (const { key, name } of kinds) {
+      const score = pair[key];
+      if (reader(pair) === own && score > reads.score) reads = { score, words: `its ${name} read what ${writer(pair)} writes (${number(score)})` };
+      if (writer(pair) === own && score > read.score) read = { score, words: `the ${name} of ${reader(pair)} read what it writes (${number(score)})` };
+    }
   return [reads, read].flatMap(({ score, words }) => (score > 0 ? [words] : []));
 }
 
-export const pairWords = (pair: CircuitsData["pairs"][number], kind: number): string => `the ${kinds[kind]!} of ${headName(pair[2], pair[3])} read what ${headName(pair[0], pair[1])} writes: ${exact(pair[4 + kind])}`;
+export const pairWords = (pair: Composition, kind: (typeof kinds)[number]["key"]): string => `the ${kinds.find(({ key }) => key === kind)!.name} of ${reader(pair)} read what ${writer(pair)} writes: ${exact(pair[kind])}`;

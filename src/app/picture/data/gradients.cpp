@@ -159,7 +159,7 @@ PictureJson data_of_input_attribution(Studio& studio) {
       fmt::format("For the token {} after position {}: position {} has the longest gradient, {:.3g}.{}",
                   studio.piece(found.token), position, most, found.saliency[most],
                   integrated ? fmt::format(" The integrated gradients sum to what the prompt adds, {:.4g}, but for {:.2g}.",
-                                           found.value - found.baseline_value, found.gap)
+                                           found.value - *found.baseline_value, *found.gap)
                              : ""));
   p["position"] = position;
   p["target"] = {{"id", studio.mention(found.token)}, {"logprob", number(found.value)}};
@@ -167,9 +167,9 @@ PictureJson data_of_input_attribution(Studio& studio) {
   p["gradientInput"] = numbers(found.gradient_input);
   p["integrated"] = nullptr;
   if (integrated)
-    p["integrated"] = {{"parts", numbers(found.integrated)},
-                       {"baselineLogprob", number(found.baseline_value)},
-                       {"gap", number(found.gap)},
+    p["integrated"] = {{"parts", numbers(*found.integrated)},
+                       {"baselineLogprob", number(*found.baseline_value)},
+                       {"gap", number(*found.gap)},
                        {"points", options.steps}};
   return p;
 }

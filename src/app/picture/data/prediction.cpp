@@ -9,8 +9,6 @@
 namespace vitrine {
 namespace {
 
-double probability(const TokenLogprob& t) { return std::exp(static_cast<double>(t.logprob)); }
-
 const char* kind_of(const StreamPart& part) {
   switch (part.kind) {
     case StreamPart::Kind::embed: return "embedding";
@@ -51,14 +49,14 @@ PictureJson data_of_next_tokens(Studio& studio) {
       "what "
       "could come next. The token that really follows is marked.",
       fmt::format("After the whole prompt the most likely next token is \"{}\" with probability {:.3f}.",
-                  studio.piece(best.token), probability(best)));
+                  studio.piece(best.token), best.prob()));
   p["k"] = seen.next.back().size();
   p["ids"] = p["probs"] = p["actual"] = PictureJson::array();
   for (const auto& top : seen.next) {
     PictureJson ids = PictureJson::array(), probs = PictureJson::array();
     for (const TokenLogprob& t : top) {
       ids.push_back(studio.mention(t.token));
-      probs.push_back(number(probability(t)));
+      probs.push_back(number(t.prob()));
     }
     p["ids"].push_back(std::move(ids));
     p["probs"].push_back(std::move(probs));
@@ -76,7 +74,7 @@ PictureJson data_of_logit_lens(Studio& studio) {
   std::iota(positions.begin(), positions.end(), n - shown);
   const LogitLens lens = logit_lens(studio.engine, studio.prompt.ids, positions, kTop, studio.options.memory);
   size_t settled = lens.points.size() - 1;  // first depth from which on the last token's prediction stays
-  while (settled > 0 && lens.at(settled - 1, positions.size() - 1).rank == 0) --settled;
+  while (settled > 0 && lens.at(settled - 1, positions.size() - 1).rank == 1) --settled;
   PictureJson p = present(
       "What the model would predict if the stream ended after each layer: the final norm and the output projection, applied to "
       "the "
@@ -96,13 +94,13 @@ PictureJson data_of_logit_lens(Studio& studio) {
       PictureJson top_ids = PictureJson::array(), top_probs = PictureJson::array();
       for (const TokenLogprob& t : reading.top) {
         top_ids.push_back(studio.mention(t.token));
-        top_probs.push_back(number(probability(t)));
+        top_probs.push_back(number(t.prob()));
       }
       ids.push_back(std::move(top_ids));
       probs.push_back(std::move(top_probs));
       kl.push_back(number(reading.kl));
       final_prob.push_back(number(std::exp(reading.logprob)));
-      rank.push_back(reading.rank + 1);
+      rank.push_back(reading.rank);
     }
     p["ids"].push_back(std::move(ids));
     p["probs"].push_back(std::move(probs));
@@ -149,7 +147,7 @@ PictureJson data_of_logit_attribution(Studio& studio) {
     if (norm_bias) parts.push_back(logit.norm_bias);
     if (head_bias) parts.push_back(logit.head_bias);
     p["targets"].push_back({{"id", logit.token},
-                            {"prob", number(probability(next[i]))},
+                            {"prob", number(next[i].prob())},
                             {"logit", number(logit.logit)},
                             {"uncapped", number(logit.before_cap)},
                             {"parts", numbers(parts)},

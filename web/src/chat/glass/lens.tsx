@@ -2,14 +2,14 @@
 
 import { Cells } from "../../cells";
 import { percent, piece } from "../../format";
+import type { LensReading } from "../../results";
 import { commandLine, Reproduce } from "../reproduce";
 import { useApp } from "../state";
-import { probability } from "../tokens";
 import { useAnswer, type Step } from "./step";
 import { Waiting } from "./waiting";
 
 interface Lenses {
-  layers: { name: string; positions: { position: number; top: { token: number; piece: string | null; logprob: number | null; rank?: number }[] }[] }[];
+  layers: { name: string; positions: LensReading[] }[];
   command?: string;
 }
 
@@ -32,7 +32,7 @@ export function Lens({ step }: { step: Step }) {
         cell={(r, rank) => {
           const one = rows[r]?.top[rank];
           if (one === undefined) return { word: "–", share: 0, text: "nothing" };
-          const share = probability(one.logprob ?? -9999);
+          const share = one.prob;
           const word = piece(one.piece ?? `#${one.token}`);
           return { word, note: percent(share), share, framed: one.token === step.chosen, text: `${word}\n${percent(share)} after ${rows[r]!.name}` };
         }}
