@@ -205,7 +205,7 @@ function Several({ charts, paths, pick }: { charts: readonly Chart[]; paths: Pat
   return (
     <>
       {charts.filter((spec) => shown(spec, paths)).map((spec, i) => (
-        <div key={i}>
+        <div key={i} class="chart">
           {"title" in spec && spec.title !== undefined && <p class="row-title">{paths.text(spec.title)}{spec.made !== undefined && <> <MadeOf of={spec.made} /></>}</p>}
           {one(spec, paths, pick)}
         </div>
