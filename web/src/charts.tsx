@@ -7,6 +7,7 @@ import { linearDomain, logDomain, type AxisSpec } from "./axes";
 import { Bars, Dumbbells } from "./bars";
 import { Choice, Slider } from "./controls";
 import type { BarsSpec, BesideSpec, Chart, ChartAxis, Choose, GridSpec, PairsSpec, Pick, XySpec } from "./data";
+import { withSpaces } from "./document";
 import { Prose } from "./figure";
 import { number, percent } from "./format";
 import { Heat, ScaleKey } from "./heat";
@@ -206,7 +207,7 @@ function Several({ charts, paths, pick }: { charts: readonly Chart[]; paths: Pat
     <>
       {charts.filter((spec) => shown(spec, paths)).map((spec, i) => (
         <div key={i} class="chart">
-          {"title" in spec && spec.title !== undefined && <p class="row-title">{paths.text(spec.title)}{spec.made !== undefined && <> <MadeOf of={spec.made} /></>}</p>}
+          {"title" in spec && spec.title !== undefined && <p class="row-title">{withSpaces(paths.text(spec.title))}{spec.made !== undefined && <> <MadeOf of={spec.made} /></>}</p>}
           {one(spec, paths, pick)}
         </div>
       ))}
