@@ -24,7 +24,7 @@
 /** The whole document. */
 export interface Vitrine {
   /** Of this contract. It changes when a name or meaning below changes. */
-  format: 1;
+  format: 2;
   /** Of the program: "0.1.0". */
   version: string;
   model: Model;
@@ -36,7 +36,7 @@ export interface Vitrine {
   /** The walk-through from the string to the prediction, in reading order. One step alone for `vitrine picture`: []. */
   steps: Step[];
   /** Every picture name is present in a page; `vitrine picture` has the one it was asked for. */
-  pictures: Partial<Pictures>;
+  pictures: Partial<Pictures> & Record<PictureName, Head<string> | Absent<string> | undefined>;
 }
 
 export interface Model {
@@ -157,7 +157,168 @@ export interface Packed {
   base64: string;
 }
 
-/** What every picture has. */
+/** A table of a picture's data, for the terminal, CSV files and the page. Paths and texts: src/app/picture/data/paths.h. Tables
+ *  without rows, and columns whose path leads nowhere, are left out. */
+export interface TableSpec {
+  /** Only where this path leads to a value. */
+  if?: string;
+  /** What it tells, in a line. */
+  note?: string;
+  /** Which of many rows a terminal shows; "first" where it is left out. */
+  keep?: "last" | "spread";
+  /** Rows that a terminal shows, and how many the data has beside those of the table (or the path of that number). */
+  most?: number;
+  beside?: number | string;
+  /** Rows stand by the absolute values at this path, largest first. */
+  largest?: string;
+  /** Not for the terminal. */
+  detail?: true;
+  /** One row for each combination of places of the path with the most wildcards. */
+  columns?: Column[];
+  /** Instead of columns: numbers at a path with two wildcards, and the names of rows and columns. */
+  grid?: {
+    corner: string;
+    rows: string;
+    columns: string;
+    values: string;
+    /** Colors go from middle − reach to middle + reach; 0 and 1 where they are left out. */
+    middle?: number;
+    reach?: number | string;
+    /** The first wildcard goes across. */
+    across?: true;
+    /** A terminal keeps as many columns as rows. */
+    square?: true;
+    /** null is no cell; otherwise a number that is not known. */
+    blank?: true;
+    as?: "%";
+  };
+}
+/** Its name; the path of its cells, or one for each cell, or cells that are nowhere else; how they are written. */
+export type Column = [name: string, cells: string | string[] | { cells: (string | number | null)[] }, as?: string];
+
+/** A drawing of a picture's data, for SVG files and the page. Texts hold paths between braces; `if`: only where this path leads
+ *  to a value. */
+export type Chart = XySpec | BarsSpec | PairsSpec | GridSpec | BesideSpec | Remark | Choose;
+interface ChartHead<K extends string> {
+  kind: K;
+  if?: string;
+  title?: string;
+  /** Where its numbers come from, if charts of a picture differ in that. */
+  made?: "run" | "model" | "toy";
+  /** What it is, read aloud. */
+  label: string;
+}
+/** What a picked mark offers: a recipe, the texts that it is given, and what a reader is told. */
+export interface Pick {
+  do: "sublayer" | "norm" | "norms" | "head" | "gradient";
+  with: string[];
+  says: string;
+}
+export interface ChartAxis {
+  label: string;
+  log?: boolean;
+  domain?: [number, number];
+  /** From 0 on. */
+  zero?: boolean;
+  /** Ticks at whole numbers, from the first value to the last, and so much beyond both. */
+  whole?: boolean;
+  pad?: number;
+  /** What places count as along x; 1. */
+  step?: number;
+  as?: "%";
+}
+/** Lines and dots over two axes. */
+export interface XySpec extends ChartHead<"xy"> {
+  height?: number;
+  x: ChartAxis;
+  y: ChartAxis;
+  series: {
+    name: string;
+    /** False: it is not written at the line. */
+    named?: boolean;
+    tone: string;
+    draw: "line" | "dots" | "both";
+    dashed?: boolean;
+    /** Path of the numbers; along x they stand at the last place, or at x; moved by shift. */
+    y: string;
+    x?: string;
+    shift?: number;
+    /** With more points it is left out. */
+    most?: number;
+    hint: string;
+    pick?: Pick;
+  }[];
+  /** Lines across, or the path of a list of them. */
+  rules?: string | { y: string | number; label: string }[];
+}
+/** Horizontal bars, one below the other. */
+export interface BarsSpec extends ChartHead<"bars"> {
+  name: string;
+  value: string;
+  hint: string;
+  /** Behind the bar; the number if it is left out. */
+  note?: string;
+  /** Value of a full bar; the largest if it is left out. */
+  most?: number;
+  /** Path: true for bars that stand back. */
+  faint?: string;
+  /** Only so many, those of the largest absolute values. */
+  largest?: number;
+}
+/** Two values a row, and the way from one to the other. */
+export interface PairsSpec extends ChartHead<"pairs"> {
+  name: string;
+  axis: ChartAxis;
+  from: { name: string; value: string; hint: string };
+  to: { name: string; value: string; hint: string };
+}
+/** Colored cells; values: a path with two wildcards, rows and columns. */
+export interface GridSpec extends ChartHead<"grid"> {
+  values: string;
+  rows: string;
+  columns?: string;
+  columnTitle?: string;
+  /** Below the columns: path of [{at, text}]. */
+  ticks?: string;
+  bottomTitle?: string;
+  scale: "sequential" | "diverging";
+  /** The end of the scale; the largest absolute value if it is left out. */
+  most?: number;
+  hint: string;
+  /** How values are written into cells with room for them. */
+  write?: string;
+  /** Width and height of a cell where there is room. */
+  cell?: number;
+  tall?: number;
+  pick?: Pick;
+  key: { label: string; low?: string; high?: string; as?: "%" };
+}
+/** The same chart for each place of a path, which are #0 in its paths; small, side by side. */
+export interface BesideSpec {
+  kind: "beside";
+  if?: string;
+  each: string;
+  chart: XySpec;
+}
+export interface Remark {
+  kind: "remark";
+  if?: string;
+  text: string;
+}
+/** Alternatives, of which a reader chooses one: options, or one for each place of a path. */
+export interface Choose {
+  choose: string;
+  if?: string;
+  /** Path of the one that is shown first. */
+  at?: string;
+  options?: { if?: string; name: string; charts: Chart[] }[];
+  each?: string;
+  name?: string;
+  charts?: Chart[];
+}
+
+/** What every picture has, and all there is to know of one that is drawn from its declaration: its other fields are what the
+ *  paths of that lead to. */
 export interface Head<N extends string> {
   name: N;
   title: string;
@@ -166,6 +327,13 @@ export interface Head<N extends string> {
   caption: string;
   /** Text alternative: what the picture shows for this prompt, with its main numbers. */
   alt: string;
+  /** Where its numbers come from. */
+  made: ("run" | "model" | "toy")[];
+  /** Breaks out of the reading column. */
+  wide: boolean;
+  tables: TableSpec[];
+  /** Of pictures that are drawn from their declaration alone. */
+  charts?: Chart[];
 }
 /** A picture that this model or prompt cannot have. */
 export interface Absent<N extends string> {
@@ -175,42 +343,26 @@ export interface Absent<N extends string> {
   /** "This model has no rotary positions: it adds a learned vector to each embedding." */
   reason: string;
 }
-export type Of<N extends PictureName> = Pictures[N];
-export type PictureName = keyof Pictures;
+export type PictureName = string;
 
-/** By name, in the order of the walk-through. */
+/** Those with fields that the page itself reads, by name. */
 export interface Pictures {
   "dot-product": DotProduct | Absent<"dot-product">;
+  "norm-statistics": NormStatistics | Absent<"norm-statistics">;
   tokens: TokensPicture | Absent<"tokens">;
   merges: Merges | Absent<"merges">;
   splits: Splits | Absent<"splits">;
-  "embedding-cosine": EmbeddingCosine | Absent<"embedding-cosine">;
-  "embedding-neighbors": EmbeddingNeighbors | Absent<"embedding-neighbors">;
-  "position-vectors": PositionVectors | Absent<"position-vectors">;
-  "embedding-rescaling": EmbeddingRescaling | Absent<"embedding-rescaling">;
-  "update-scale": UpdateScale | Absent<"update-scale">;
-  "residual-scale": ResidualScale | Absent<"residual-scale">;
   "layer-norm": NormGeometry | Absent<"layer-norm">;
-  "norm-statistics": NormStatistics | Absent<"norm-statistics">;
   "head-grouping": HeadGrouping | Absent<"head-grouping">;
   softmax: SoftmaxRow | Absent<"softmax">;
   attention: Attention | Absent<"attention">;
-  "soft-cap": SoftCap | Absent<"soft-cap">;
   "rope-rotation": RopeRotation | Absent<"rope-rotation">;
-  "rope-wavelengths": RopeWavelengths | Absent<"rope-wavelengths">;
-  "query-length": QueryLength | Absent<"query-length">;
-  "activation-curves": ActivationCurves | Absent<"activation-curves">;
   "mlp-surfaces": MlpSurfaces | Absent<"mlp-surfaces">;
   experts: Experts | Absent<"experts">;
-  "expert-load": ExpertLoad | Absent<"expert-load">;
-  "final-norm": FinalNorm | Absent<"final-norm">;
   "next-tokens": NextTokens | Absent<"next-tokens">;
   "logit-lens": LogitLens | Absent<"logit-lens">;
   "logit-attribution": LogitAttribution | Absent<"logit-attribution">;
-  "input-attribution": InputAttribution | Absent<"input-attribution">;
   reach: Reach | Absent<"reach">;
-  "gradient-norms": GradientNorms | Absent<"gradient-norms">;
-  "gradient-hooks": GradientHooks | Absent<"gradient-hooks">;
   interpolation: Interpolation | Absent<"interpolation">;
   "task-vectors": TaskVectors | Absent<"task-vectors">;
 }
@@ -240,7 +392,8 @@ export interface Merges extends Head<"merges"> {
   /** The parts before the first merge: characters or bytes, in order. Control tokens are not among them. */
   start: MergePart[];
   /** steps[i] joins two neighbors of the list that steps[0..i) have made: list positions `at` and `at + 1`. */
-  steps: { at: number; left: number; right: number; id: number; piece: string; order: number }[];
+  /** parts: the two as they were spelled. */
+  steps: { at: number; left: number; right: number; id: number; piece: string; parts: [string, string]; order: number }[];
   /** Tokens at the end (ids), control tokens not among them; equals the list after the last step. */
   end: number[];
   /** Parts beyond the limit (the first 256 tokens are traced) are left out; true if some were. */
@@ -274,76 +427,7 @@ export interface Splits extends Head<"splits"> {
 
 // -- Embeddings -----------------------------------------------------------------------------------------------------------
 
-/** Cosine of the embedding rows of chosen tokens: dot(a,b) / sqrt(dot(a,a) dot(b,b)). */
-export interface EmbeddingCosine extends Head<"embedding-cosine"> {
-  ids: number[];
-  /** Group of each (colors, cities, adjectives, …; "prompt" for tokens of the prompt); for spacing and labels. */
-  groups: string[];
-  /** [n][n], in [-1, 1]; the diagonal is 1. Diverging scale. */
-  cosine: number[][];
-  /** Euclidean length of each row. */
-  lengths: number[];
-  /** Words that are no single token here, and so are not shown. */
-  missing: string[];
-}
-
-/** Nearest rows of the embedding table to a signed sum of rows (king − man + woman). */
-export interface EmbeddingNeighbors extends Head<"embedding-neighbors"> {
-  terms: { sign: 1 | -1; id: number }[];
-  /** By cosine with the sum, nearest first; `term` marks tokens of the sum itself. */
-  neighbors: { id: number; cosine: number; term: boolean }[];
-}
-
-/** Models that add position vectors: their cosines for the positions of the prompt. */
-export interface PositionVectors extends Head<"position-vectors"> {
-  kind: "learned" | "sinusoidal";
-  /** Positions shown: all of the prompt's, at most 64 of them evenly spread. */
-  positions: number[];
-  /** [n][n]. Diverging scale. */
-  cosine: number[][];
-  /** Length of each, and of the token embedding at that position. */
-  lengths: number[];
-  tokenLengths: number[];
-}
-
-/** First layer's update scales with the embeddings scaled as the model does, and without. */
-export interface EmbeddingRescaling extends Head<"embedding-rescaling"> {
-  factor: number;
-  /** σ of the embeddings over [token, component]. */
-  sigmaWith: number;
-  sigmaWithout: number;
-  /** Update scale (see UpdateScale) of the first attention and MLP; `without` is another run of the model. */
-  attention: { with: number; without: number };
-  mlp: { with: number; without: number };
-}
-
 // -- The residual stream --------------------------------------------------------------------------------------------------
-
-/** sqrt(σr² / (σr² + σs²)): σr of what a sub-layer adds, σs of the stream it is added to; 0: nothing, 1: it replaces it. */
-export interface UpdateScale extends Head<"update-scale"> {
-  /** In the order of the run: attention and MLP of layer 0, then of layer 1, … */
-  sublayers: {
-    layer: number;
-    part: "attention" | "mlp";
-    /** σ over [token, component]. */
-    scale: number;
-    sigmaSkip: number;
-    sigmaUpdate: number;
-  }[];
-  /** [sublayer][token], σ over the components of that token; null beyond 256 tokens. */
-  perToken: number[][] | null;
-}
-
-/** σ of the residual stream over [token, component] where each sub-layer reads it, log axis. */
-export interface ResidualScale extends Head<"residual-scale"> {
-  /** "0 attention", "0 mlp", …, "final": before each sub-layer, and at the end. */
-  labels: string[];
-  withNorms: number[];
-  /** Another run with every norm the identity. May overflow (null from there on). */
-  withoutNorms: (number | null)[];
-  /** A toy, scale after each of 18 steps from 1: x ← x + 2x (3^18 = 387420489) and x ← x + 2 (37). 19 numbers. */
-  toy: { without: number[]; with: number[] };
-}
 
 // -- Norms ----------------------------------------------------------------------------------------------------------------
 
@@ -373,30 +457,9 @@ export interface NormGeometry extends Head<"layer-norm"> {
   three: { x: number[]; mean: number; variance: number; scaled: number[] };
 }
 
-/** Statistics entering and leaving each norm of this run. */
 export interface NormStatistics extends Head<"norm-statistics"> {
-  /** Hook name without its last part: "blocks.0.ln1", "blocks.0.ln1_post", …, "ln_final", in the order of the run. */
-  norms: string[];
-  /** Of [token, component] together, by norm. */
-  inMean: number[];
-  inSigma: number[];
-  inRms: number[];
-  outMean: number[];
-  outSigma: number[];
-  outRms: number[];
-  /** Of the norm's weight as it multiplies (Gemma's 1 + w): mean, smallest, largest. */
-  weightMean: number[];
-  weightMin: number[];
-  weightMax: number[];
-  /** [norm, 2, token] f32: RMS entering and leaving, by token; null beyond 256 tokens. */
-  perToken: Packed | null;
-}
-
-/** RMS of each token before and after the final norm. Absent where there is no final norm. */
-export interface FinalNorm extends Head<"final-norm"> {
-  /** [token] */
-  before: number[];
-  after: number[];
+  /** Norms of one name, by layer. */
+  kinds: { norms: { name: string; layer: number }[] }[];
 }
 
 // -- Attention ------------------------------------------------------------------------------------------------------------
@@ -442,6 +505,8 @@ export interface Attention extends Head<"attention"> {
     /** Bin b covers tokens b * tokensPerBin up to the next bin's; the last may be shorter. */
     bins: number;
     tokensPerBin: number;
+    /** The first token of each. */
+    from: number[];
     /** By layer: u8 causal [head, bin, bin]: the largest weight in the bin. */
     max: Packed[];
   } | null;
@@ -463,25 +528,6 @@ export interface Attention extends Head<"attention"> {
   onSelf: (number | null)[][];
 }
 
-/** cap · tanh(s / cap), and how much of this run it touches. */
-export interface SoftCap extends Head<"soft-cap"> {
-  /** The curve for cap 1, in units of the cap: y = tanh(x), x from −4 to 4. */
-  curve: { x: number[]; y: number[] };
-  /** Cap 2 of 0.5, 1, 2, 3: 0.4898, 0.9242, 1.5232, 1.8103. */
-  example: { cap: number; x: number[]; y: number[] };
-  /** null: attention scores of this model are not capped. */
-  attention: {
-    cap: number;
-    /** [layer][head]: share of the unmasked scores that the cap changes by more than 1 % of themselves (|s| > 0.1743 cap). */
-    changed: number[][];
-    /** [layer][head]: share beyond half the cap, and the largest |s| before the cap, where 6 caps stand for that or more. */
-    beyondHalf: number[][];
-    largest: number[][];
-  } | null;
-  /** The same of the final logits, all positions and tokens (beyond 256 positions: the last 256). null: not capped. */
-  final: { cap: number; changed: number; beyondHalf: number; largest: number } | null;
-}
-
 // -- Rotary positions -----------------------------------------------------------------------------------------------------
 
 /** The vector (1, 0) turned as positions 0, 1, 2, … turn a key, at two frequencies. */
@@ -499,45 +545,7 @@ export interface RopeRotation extends Head<"rope-rotation"> {
   dot: number[][];
 }
 
-/** Wavelength 2π / frequency of each pair of components, log axis, with lines at the context and the windows. */
-export interface RopeWavelengths extends Head<"rope-wavelengths"> {
-  theta: number;
-  /** How the configuration stretches the frequencies: "none", "linear", "llama3", "yarn", "longrope". */
-  scaling: string;
-  /** halves: component i turns with i + n; pairs: 2i with 2i + 1. */
-  layout: "halves" | "pairs";
-  /** [pair] */
-  frequencies: number[];
-  wavelengths: number[];
-  contextLength: number;
-  /** First pair whose wavelength exceeds the context; null: none does. */
-  firstBeyondContext: number | null;
-}
-
-/** Length of the query vectors by head and rotating pair, mean over the tokens of the prompt; any layer. */
-export interface QueryLength extends Head<"query-length"> {
-  /** [pair], ascending: the x axis. */
-  wavelengths: number[];
-  /** By layer: f32 dense [head, pair]: mean over tokens of sqrt(q_x² + q_y²). */
-  layers: Packed[];
-  /** To be shown first: the first layer, and the one at 5/6 of the depth. */
-  shown: number[];
-  /** Over how many tokens the mean goes. Short prompts are noisy. */
-  nTokens: number;
-}
-
 // -- MLP ------------------------------------------------------------------------------------------------------------------
-
-export interface ActivationCurves extends Head<"activation-curves"> {
-  /** From −2 to 2. */
-  x: number[];
-  relu: number[];
-  geluTanh: number[];
-  geluExact: number[];
-  silu: number[];
-  /** [layer]: share of the hidden units times tokens of this run whose input to the activation is above zero. */
-  active: number[];
-}
 
 /** A toy MLP from two numbers to two through three hidden units, fixed weights; the four kinds over a square of inputs. */
 export interface MlpSurfaces extends Head<"mlp-surfaces"> {
@@ -563,6 +571,8 @@ export interface Experts extends Head<"experts"> {
   perToken: number;
   /** The position of the first token here; earlier ones are left out of long prompts. */
   first: number;
+  /** Of those tokens. */
+  positions: number[];
   /** Those that have experts. */
   layers: {
     layer: number;
@@ -575,25 +585,6 @@ export interface Experts extends Head<"experts"> {
   }[];
 }
 
-/** How much of a layer's work each expert does in this prompt. */
-export interface ExpertLoad extends Head<"expert-load"> {
-  count: number;
-  perToken: number;
-  /** 1 / count */
-  ideal: number;
-  layers: {
-    layer: number;
-    /** [expert]: share of the layer's choices; they sum to 1. */
-    share: number[];
-    /** [expert]: mean over the tokens of its probability. */
-    probability: number[];
-    /** Experts that no token chose. */
-    idle: number;
-    /** count · Σ (share of the tokens that choose an expert) · probability: perToken when the load is even. */
-    balance: number;
-  }[];
-}
-
 // -- Prediction -----------------------------------------------------------------------------------------------------------
 
 /** The most likely next tokens after every position. */
@@ -603,7 +594,7 @@ export interface NextTokens extends Head<"next-tokens"> {
   ids: number[][];
   probs: number[][];
   /** Of the token that really follows in the prompt, null at the last position: its probability and rank (1: most likely). */
-  actual: { prob: number; rank: number }[] | null;
+  actual: { id: number; prob: number; rank: number }[] | null;
 }
 
 /** What the head would predict from the stream after each layer (final norm and head applied to it). */
@@ -647,27 +638,6 @@ export interface LogitAttribution extends Head<"logit-attribution"> {
   }[];
 }
 
-/** What the log-probability of the most likely next token owes to each token of the prompt, by gradients at the embeddings. */
-export interface InputAttribution extends Head<"input-attribution"> {
-  /** After which position it is predicted; the tokens up to it are explained. */
-  position: number;
-  /** The most likely next token and f, its log-probability. */
-  target: { id: number; logprob: number };
-  /** [token]: |df/de|, the Euclidean length. May overflow. */
-  saliency: (number | null)[];
-  /** [token]: df/de · e. May overflow. */
-  gradientInput: (number | null)[];
-  /** Integrated gradients from the mean of the vocabulary's embeddings; null where they would take long. */
-  integrated: {
-    /** [token]. They sum to target.logprob - baselineLogprob + gap. */
-    parts: (number | null)[];
-    baselineLogprob: number;
-    gap: number;
-    /** At how many points the integral is taken. */
-    points: number;
-  } | null;
-}
-
 /** Which positions each layer can see, and what the cache keeps. */
 export interface Reach extends Head<"reach"> {
   /** Positions in this picture: those of the prompt. */
@@ -695,40 +665,6 @@ export interface Reach extends Head<"reach"> {
 
 // -- The way back ---------------------------------------------------------------------------------------------------------
 
-/** Euclidean lengths of gradients of the loss: the mean of -ln p(next token) over all positions but the last. */
-export interface GradientNorms extends Head<"gradient-norms"> {
-  /** May overflow, like every length below. */
-  loss: number | null;
-  /** nLayers + 1: at the stream that enters each layer, and at what leaves the last. */
-  norms: (number | null)[];
-  /** The same weights with every norm the identity; null where a file's format or family has no word for that, and beside an adapter. */
-  lossWithoutNorms: number | null;
-  withoutNorms: (number | null)[] | null;
-  /** Of the parameters; null where memory does not hold their gradients. */
-  parameters: {
-    /** [layer], the norms in front of and behind them included. */
-    attention: (number | null)[];
-    mlp: (number | null)[];
-    /** Outside the layers, by our names: "W_E", "ln_final.w". */
-    rest: { name: string; norm: number | null }[];
-    /** Of all parameters together. */
-    all: number | null;
-  } | null;
-}
-
-/** The length of the same loss's gradient at each hook that has a row for each token. */
-export interface GradientHooks extends Head<"gradient-hooks"> {
-  /** Position of the first token shown: all up to 256, else the last 256. */
-  first: number;
-  /** In the order of the run. */
-  hooks: {
-    /** "blocks.*.attn.hook_q", or "hook_embed" of one outside the layers. */
-    hook: string;
-    /** f32 dense [layer, token]; of one outside the layers [1, token]. */
-    norms: Packed;
-  }[];
-}
-
 // -- Merging --------------------------------------------------------------------------------------------------------------
 
 /** What two pictures of merging share: rows of one weight matrix stand for the same weights of two models. */
@@ -755,6 +691,7 @@ export interface Interpolation extends Head<"interpolation">, MergedRows {
     cosine: number;
     /** Ω, radians. */
     angle: number;
+    degrees: number;
     /** |cosine| above 0.9995: SLERP goes straight, as mergekit's does. */
     straight: boolean;
     /** a and b in the plane that they span, a along x; the straight line runs from one to the other. */

@@ -21,7 +21,7 @@ interface Props {
   wide: boolean;
   /** Where its numbers come from. */
   made?: readonly Made[];
-  table: () => Table;
+  table: () => Table | readonly Table[];
   /** False: no command draws this picture alone. */
   alone?: boolean;
   children: ComponentChildren;
@@ -35,7 +35,7 @@ export function Figure({ name, title, caption, alt, wide, made = [], table, alon
       <div class="figure-body">{children}</div>
       <figcaption><Prose text={caption} /></figcaption>
       <div class="figure-foot">
-        <Fold summary="Description and data" class="data">{() => <><p>{withSpaces(alt)}</p><DataTable title={title} table={table()} /></>}</Fold>
+        <Fold summary="Description and data" class="data">{() => <><p>{withSpaces(alt)}</p>{[table()].flat().map((one, i) => <DataTable key={i} title={title} table={one} />)}</>}</Fold>
         {alone && (
           <Fold summary="As a file">
             {() => (
@@ -62,7 +62,7 @@ function DataTable({ title, table }: { title: string; table: Table }) {
       {rows.length < table.rows.length && <p>The first {shownRows} of {table.rows.length} rows; the JSON has all.</p>}
       <div class="table-scroll" tabIndex={0} role="region" aria-label={`Data of ${title}`}>
         <table>
-          <thead><tr>{table.columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr></thead>
+          <thead><tr>{table.columns.map((column, i) => <th key={i} scope="col">{column}</th>)}</tr></thead>
           <tbody>
             {rows.map((row, i) => (
               <tr key={i}>

@@ -1,6 +1,5 @@
 // Lines and dots over two axes, with names written at the lines themselves.
 
-import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { axis, BottomAxis, LeftAxis, type AxisSpec } from "./axes";
 import { px } from "./format";
@@ -40,14 +39,13 @@ interface Props {
   height?: number;
   /** Room at the right for the names of the lines. */
   right?: number;
-  children?: (x: (v: number) => number, y: (v: number) => number) => ComponentChildren;
 }
 
 const left = 52;
 const top = 30;
 const bottom = 44;
 
-export function XyChart({ label, x: xSpec, y: ySpec, series, rules = [], height = 280, right = 96, children }: Props) {
+export function XyChart({ label, x: xSpec, y: ySpec, series, rules = [], height = 280, right = 96 }: Props) {
   const [box, width] = useWidth<HTMLDivElement>();
   const content = useMemo(() => {
     if (width === 0) return null;
@@ -71,7 +69,6 @@ export function XyChart({ label, x: xSpec, y: ySpec, series, rules = [], height 
               <text x={left + 6} y={content.y(rule.y) - 6}>{rule.label}</text>
             </g>
           ))}
-          {children?.(content.x, content.inside)}
           {series.map((one) => (
             <g key={one.name} class={`series ${one.tone}`}>
               {one.draw !== "dots" && (

@@ -10,6 +10,8 @@ import { fileURLToPath } from "node:url";
 /** @typedef {import("../src/data.ts").Packed} Packed */
 
 const here = dirname(fileURLToPath(import.meta.url));
+/** What the program's pictures declare: tests/app/picture/declared_test.cpp writes it. @type {Record<string, any>} */
+const declarations = JSON.parse(readFileSync(join(here, "declarations.json"), "utf8"));
 
 /** @param {number} seed */
 export function generator(seed) {
@@ -96,7 +98,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     const length = rows.map((/** @type {number[]} */ r) => Math.hypot(...r));
     return { lengths: length.map(round), cosine: rows.map((/** @type {number[]} */ a, /** @type {number} */ i) => rows.map((/** @type {number[]} */ b, /** @type {number} */ j) => round(a.reduce((s, v, c) => s + v * b[c], 0) / length[i] / length[j]))) };
   };
-  const head = (/** @type {string} */ name, /** @type {string} */ title) => ({ name, title, available: /** @type {const} */ (true), caption: `A made-up caption of ${title.toLowerCase()}, with \`code\` in it.`, alt: `${title}: made-up numbers.` });
+  const head = (/** @type {string} */ name, /** @type {string} */ title) => ({ name, title, available: /** @type {const} */ (true), caption: `A made-up caption of ${title.toLowerCase()}, with \`code\` in it.`, alt: `${title}: made-up numbers.`, ...declarations[name] });
   const absent = (/** @type {string} */ name, /** @type {string} */ title, /** @type {string} */ reason) => ({ name, title, available: /** @type {const} */ (false), reason });
 
   const perHead = list(layers, () => list(heads, () => pattern(g, Math.min(n, level === "tiles" ? 200 : n))));
@@ -123,8 +125,6 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
   const tokensPerBin = level === "tiles" ? Math.ceil(n / bins) : 1;
   const tileBins = level === "tiles" ? Math.ceil(n / tokensPerBin) : 0;
   const k = 8;
-  const normNames = [...list(layers, (l) => ["ln1", "ln1_post", "ln2", "ln2_post"].map((x) => `blocks.${l}.${x}`)).flat(), "ln_final"];
-  const normList = (/** @type {(i: number) => number} */ f) => normNames.map((_, i) => round(f(i)));
   const turned = (/** @type {number} */ frequency) => list(5, (/** @type {number} */ i) => [round(Math.cos(i * frequency)), round(Math.sin(i * frequency))]);
   const predictions = list(n, () => ranked(10));
 
@@ -136,30 +136,35 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     merges: bare ? absent("merges", "Merges", "This run was given ids, not text.") : mergesOf(tokens.slice(1, 13).map((t) => t.piece ?? ""), head("merges", "Merges, one at a time"), id),
     splits: bare ? absent("splits", "Other splits", "This run was given ids, not text.") : { ...head("splits", "Other ways to cut the same string"), spelled: words.join(""), log10Count: 8.3, splits: list(6, (/** @type {number} */ i) => ({ ids: ids.slice(1, 12 + i), pieces: i === 0 ? words : [...words.slice(0, 3), "▁t", "ime", ...words.slice(4, 4 + i)], chosen: i === 0, logprob: -40 - 4 * i, bitsPerByte: round(1.4 + 0.22 * i) })) },
     "embedding-cosine": { ...head("embedding-cosine", "Cosine between embeddings"), ids: chosenCosines.map(id), groups: ["colors", "colors", "colors", "cities", "cities", "people", "people", "words"], ...cosines(8), missing: ["Tokyo", "vibrant"] },
-    "embedding-neighbors": { ...head("embedding-neighbors", "king − man + woman"), terms: [{ sign: 1, id: id("▁king") }, { sign: -1, id: id("▁man") }, { sign: 1, id: id("▁woman") }], neighbors: ["▁king", "▁queen", "▁woman", "▁little", "▁London", "▁the"].map((p, i) => ({ id: id(p), cosine: round(0.8 - 0.1 * i), term: p === "▁king" || p === "▁woman" })) },
+    "embedding-neighbors": { ...head("embedding-neighbors", "king − man + woman"), sum: "king − man + woman", terms: [{ sign: 1, id: id("▁king") }, { sign: -1, id: id("▁man") }, { sign: 1, id: id("▁woman") }], neighbors: ["▁king", "▁queen", "▁woman", "▁little", "▁London", "▁the"].map((p, i) => ({ id: id(p), cosine: round(0.8 - 0.1 * i), term: p === "▁king" || p === "▁woman" })) },
     "position-vectors": bare ? { ...head("position-vectors", "Position vectors"), kind: "learned", positions: list(n, (/** @type {number} */ i) => i), ...cosines(n), tokenLengths: list(n, () => round(2 + g.next())) } : absent("position-vectors", "Position vectors", "This model turns its queries and keys instead of adding a vector to each embedding."),
-    "embedding-rescaling": bare ? absent("embedding-rescaling", "Rescaled embeddings", "This model does not scale its embeddings.") : { ...head("embedding-rescaling", "The first layer with and without the scale"), factor: 16, sigmaWith: 0.9, sigmaWithout: 0.056, attention: { with: 0.41, without: 0.97 }, mlp: { with: 0.3, without: 0.52 } },
+    "embedding-rescaling": bare ? absent("embedding-rescaling", "Rescaled embeddings", "This model does not scale its embeddings.") : { ...head("embedding-rescaling", "The first layer with and without the scale"), factor: 16, sigmaWith: 0.9, sigmaWithout: 0.056, sublayers: [{ name: "first attention", with: 0.41, without: 0.97 }, { name: "first MLP", with: 0.3, without: 0.52 }] },
     "update-scale": { ...head("update-scale", "How much each sub-layer changes the stream"), sublayers: list(layers, (l) => ["attention", "mlp"].map((part) => ({ layer: l, part, scale: round(Math.min(1, 0.05 + 0.4 * g.next() ** 2 + (l === 0 ? 0.4 : 0))), sigmaSkip: round(1 + l), sigmaUpdate: round(0.3 * (1 + l)) }))).flat(), perToken: n <= 256 ? grid(2 * layers, n, () => 0.05 + 0.5 * g.next() ** 2) : null },
-    "residual-scale": { ...head("residual-scale", "Scale of the residual stream"), labels: [...list(layers, (l) => [`${l} attention`, `${l} mlp`]).flat(), "final"], withNorms: list(2 * layers + 1, (/** @type {number} */ i) => round(1 + 0.6 * i)), withoutNorms: list(2 * layers + 1, (/** @type {number} */ i) => (i > 7 ? null : round(10 ** (i * i * 0.7)))), toy: { without: list(19, (/** @type {number} */ i) => 3 ** i), with: list(19, (/** @type {number} */ i) => 1 + 2 * i) } },
+    "residual-scale": { ...head("residual-scale", "Scale of the residual stream"), labels: [...list(layers, (l) => [`${l} attention`, `${l} mlp`]).flat(), "final"], withNorms: list(2 * layers + 1, (/** @type {number} */ i) => round(1 + 0.6 * i)), withoutNorms: list(2 * layers + 1, (/** @type {number} */ i) => (i > 7 ? null : round(10 ** (i * i * 0.7)))), survivors: 1, lost: 2 * layers > 7 ? "4 attention" : null, toy: { without: list(19, (/** @type {number} */ i) => 3 ** i), with: list(19, (/** @type {number} */ i) => 1 + 2 * i) } },
     "layer-norm": { ...head("layer-norm", "What a norm does to two numbers"), model: bare ? "layer_norm" : "rms_norm", x: [1, 5], mean: 3, centered: [-2, 2], sigma: 2, scaled: [-1, 1], weight: [1.5, 0.5], bias: [0.5, 0.5], layerNorm: [-1, 1], rms: 3.605551, rmsScaled: [0.2773501, 1.38675], rmsNorm: [0.4160251, 0.6933752], three: { x: [2, 4, 6], mean: 4, variance: 2.666667, scaled: [-1.224745, 0, 1.224745] } },
-    "norm-statistics": { ...head("norm-statistics", "What enters and leaves each norm"), norms: normNames, inMean: normList(() => 0.02 * g.normal()), inSigma: normList((i) => 1 + i * 0.3), inRms: normList((i) => 1 + i * 0.3), outMean: normList(() => 0.02 * g.normal()), outSigma: normList(() => 1 + g.next()), outRms: normList(() => 1 + g.next()), weightMean: normList(() => 1 + 0.3 * g.next()), weightMin: normList(() => 0.2 * g.next()), weightMax: normList(() => 2 + g.next()), perToken: n <= 256 ? pack("f32", [normNames.length, 2, n], "dense", list(normNames.length * 2 * n, () => 1 + g.next())) : null },
+    "norm-statistics": { ...head("norm-statistics", "What enters and leaves each norm"), alone: "The final norm: RMS 9 enters, 1.5 leaves.", kinds: ["ln1", "ln1_post", "ln2", "ln2_post", "ln_final"].map((kind) => {
+      const rows = kind === "ln_final" ? 1 : layers;
+      return { kind, title: kind, layered: kind === "ln_final" ? null : true,
+        norms: list(rows, (/** @type {number} */ l) => ({ name: kind === "ln_final" ? kind : `blocks.${l}.${kind}`, layer: l, inMean: round(0.02 * g.normal()), inSigma: round(1 + l * 0.3), inRms: round(1 + l * 0.3), outMean: round(0.02 * g.normal()), outSigma: round(1 + g.next()), outRms: round(1 + g.next()), weightMean: round(1 + 0.3 * g.next()), weightMin: round(0.2 * g.next()), weightMax: round(2 + g.next()) })),
+        perToken: n <= 256 ? pack("f32", [rows, 2, n], "dense", list(rows * 2 * n, () => 1 + g.next())) : null };
+    }) },
     "head-grouping": { ...head("head-grouping", "Who shares keys and values"), kind: kvHeads === heads ? "MHA" : kvHeads === 1 ? "MQA" : "GQA", groups: list(kvHeads, (/** @type {number} */ i) => list(heads / kvHeads, (/** @type {number} */ j) => (i * heads) / kvHeads + j)), headDim: 64, parameters: { q: 65536, k: 32768, v: 32768, o: 65536 }, cacheBytesPerPosition: 2 * kvHeads * 64 * 4 * layers, cacheBytesPerPositionMha: 2 * heads * 64 * 4 * layers },
     softmax: { ...head("softmax", "From scores to weights"), pair: { scores: [0, -0.693], weights: [0.6666, 0.3334] }, layer: 2, head: 1, target: n - 1, sources: list(Math.min(n, 32), (/** @type {number} */ i) => i), scores: list(Math.min(n, 32), () => round(3 * g.normal())), weights: list(Math.min(n, 32), (/** @type {number} */ i) => (i === 1 ? 0.6 : round(0.4 / Math.min(n, 32)))), sink: bare ? null : { score: -1.5, weight: 0.08 } },
     attention: { ...head("attention", "Attention of every head"), nTokens: n, nLayers: layers, nHeads: heads, level,
       patterns: level === "full" ? perHead.map((row) => pack("u16", [heads, n, n], "causal", row.flatMap((/** @type {Float32Array} */ p) => [...p]))) : null,
-      tiles: level === "tiles" ? { bins: tileBins, tokensPerBin, max: perHead.map((row) => pack("u8", [heads, tileBins, tileBins], "causal", row.flatMap((/** @type {Float32Array} */ p) => [...p.slice(0, (tileBins * (tileBins + 1)) / 2)]))) } : null,
+      tiles: level === "tiles" ? { bins: tileBins, tokensPerBin, from: list(tileBins, (/** @type {number} */ i) => i * tokensPerBin), max: perHead.map((row) => pack("u8", [heads, tileBins, tileBins], "causal", row.flatMap((/** @type {Float32Array} */ p) => [...p.slice(0, (tileBins * (tileBins + 1)) / 2)]))) } : null,
       top: level === "tiles" ? topOf(g, n, layers, heads, k) : null,
       flatness: grid(layers, heads, () => g.next()), flatToSpiky: list(layers, (/** @type {number} */ l) => list(heads, (/** @type {number} */ h) => (h + l) % heads)), onFirst: grid(layers, heads, () => g.next()), onPrevious: grid(layers, heads, () => g.next()), onSelf: grid(layers, heads, () => g.next()) },
-    "soft-cap": { ...head("soft-cap", "The soft cap"), curve: { x: list(81, (/** @type {number} */ i) => -4 + i / 10), y: list(81, (/** @type {number} */ i) => round(Math.tanh(-4 + i / 10))) }, example: { cap: 2, x: [0.5, 1, 2, 3], y: [0.4898, 0.9242, 1.5232, 1.8103] }, attention: bare ? null : { cap: 50, changed: grid(layers, heads, () => 0.3 * g.next() ** 3), beyondHalf: grid(layers, heads, () => 0.01 * g.next()), largest: grid(layers, heads, () => 30 * g.next()) }, final: bare ? null : { cap: 30, changed: 0.02, beyondHalf: 0.0001, largest: 17.2 } },
+    "soft-cap": { ...head("soft-cap", "The soft cap"), curve: { x: list(81, (/** @type {number} */ i) => -4 + i / 10), y: list(81, (/** @type {number} */ i) => round(Math.tanh(-4 + i / 10))) }, example: { cap: 2, x: [0.5, 1, 2, 3], y: [0.4898, 0.9242, 1.5232, 1.8103], inCaps: { x: [0.25, 0.5, 1, 1.5], y: [0.2449, 0.4621, 0.7616, 0.9051] } }, diagonal: [-1.25, 1.25], uncapped: bare ? true : null, capped: bare ? [] : [{ what: "logits", cap: 30, changed: 0.02, beyondHalf: 0.0001, largest: "17.2" }], attention: bare ? null : { cap: 50, most: grid(layers, heads, () => 0).map((row) => row.map(() => false)), changed: grid(layers, heads, () => 0.3 * g.next() ** 3), beyondHalf: grid(layers, heads, () => 0.01 * g.next()), largest: grid(layers, heads, () => 30 * g.next()) }, final: bare ? null : { cap: 30, changed: 0.02, beyondHalf: 0.0001, largest: 17.2, most: false } },
     "rope-rotation": bare ? absent("rope-rotation", "Rotated keys", "This model has no rotary positions: it adds a learned vector to each embedding.") : { ...head("rope-rotation", "A key turned by its position"), components: [0, 5].map((c) => ({ component: c, of: 32, frequency: round(10000 ** (-c / 32)), wavelength: round(2 * Math.PI * 10000 ** (c / 32)), points: turned(10000 ** (-c / 32)) })), dot: list(5, (/** @type {number} */ i) => list(5, (/** @type {number} */ j) => round(Math.cos(i - j)))) },
-    "rope-wavelengths": bare ? absent("rope-wavelengths", "Wavelengths", "This model has no rotary positions: it adds a learned vector to each embedding.") : { ...head("rope-wavelengths", "How far each pair reaches before it repeats"), theta: 10000, scaling: "none", layout: "halves", frequencies: wavelengths.map((/** @type {number} */ w) => round((2 * Math.PI) / w)), wavelengths, contextLength: 1024, firstBeyondContext: 18 },
-    "query-length": bare ? absent("query-length", "Query lengths", "This model has no rotary positions: it adds a learned vector to each embedding.") : { ...head("query-length", "Which wavelengths each head uses"), wavelengths, layers: list(layers, () => pack("f32", [heads, 32], "dense", list(heads * 32, (/** @type {number} */ i) => Math.abs(g.normal()) * (1 + (i % 32) / 16)))), shown: [0, Math.floor((5 * layers) / 6)], nTokens: n },
+    "rope-wavelengths": bare ? absent("rope-wavelengths", "Wavelengths", "This model has no rotary positions: it adds a learned vector to each embedding.") : { ...head("rope-wavelengths", "How far each pair reaches before it repeats"), theta: 10000, scaling: "none", layout: "halves", frequencies: wavelengths.map((/** @type {number} */ w) => round((2 * Math.PI) / w)), wavelengths, contextLength: 1024, firstBeyondContext: 18, rules: [{ y: 1024, label: "context: 1024 tokens" }, { y: 128, label: "window: 128 tokens" }], stretched: "", turns: "From pair 18 on, a turn takes longer than the whole context." },
+    "query-length": bare ? absent("query-length", "Query lengths", "This model has no rotary positions: it adds a learned vector to each embedding.") : { ...head("query-length", "Which wavelengths each head uses"), wavelengths, layers: list(layers, () => pack("f32", [heads, 32], "dense", list(heads * 32, (/** @type {number} */ i) => Math.abs(g.normal()) * (1 + (i % 32) / 16)))), shown: [0, Math.floor((5 * layers) / 6)], ticks: [{ at: 0, text: "6" }, { at: 8, text: "62" }, { at: 16, text: "628" }], nTokens: n },
     "activation-curves": { ...head("activation-curves", "Activations"), x: list(81, (/** @type {number} */ i) => -2 + i / 20), relu: list(81, (/** @type {number} */ i) => Math.max(0, round(-2 + i / 20))), geluTanh: list(81, (/** @type {number} */ i) => round(gelu(-2 + i / 20))), geluExact: list(81, (/** @type {number} */ i) => round(gelu(-2 + i / 20))), silu: list(81, (/** @type {number} */ i) => round((-2 + i / 20) / (1 + Math.exp(2 - i / 20)))), active: list(layers, () => round(0.2 + 0.3 * g.next())) },
     "mlp-surfaces": { ...head("mlp-surfaces", "A toy MLP as a surface"), x: x.map(round), weights: { proj: [[0.7, 0], [-0.4, 0]], gate: toyGate, up: toyUp, down: toyDown }, kinds: ["linear", "relu", "reglu", "geglu"], surfaces: pack("f32", [4, 61, 61], "dense", list(4 * 61 * 61, (/** @type {number} */ i) => toy(Math.floor(i / 3721), x[Math.floor(i / 61) % 61], x[i % 61]))), regions: pack("u8", [61, 61], "dense", list(3721, (/** @type {number} */ i) => list(3, (/** @type {number} */ h) => (x[Math.floor(i / 61)] * toyGate[0][h] + x[i % 61] * toyGate[1][h] > 0 ? 1 << h : 0)).reduce((/** @type {number} */ p, /** @type {number} */ q) => p + q, 0)), 1), sliceAt: [-2, -1, 0, 1, 2], slices: list(4, (/** @type {number} */ kind) => [-2, -1, 0, 1, 2].map((b) => x.map((/** @type {number} */ a) => round(toy(kind, a, b))))) },
     experts: bare ? absent("experts", "Which token went to which expert", "This model has no experts: in each layer every token goes through the same MLP.") : expertsOf(g, n, layers, head("experts", "Which token went to which expert")),
     "expert-load": bare ? absent("expert-load", "Load of the experts", "This model has no experts: in each layer every token goes through the same MLP.") : loadOf(g, layers, head("expert-load", "Load of the experts")),
-    "final-norm": { ...head("final-norm", "Size of each token before and after the final norm"), before: list(n, (/** @type {number} */ i) => round(i === 0 ? 88.5 : 12 + 4 * g.next())), after: list(n, () => round(2.2 + 0.05 * g.next())) },
-    "next-tokens": { ...head("next-tokens", "Most likely next tokens"), k: 10, ids: predictions.map((p) => p.ids), probs: predictions.map((p) => p.probs), actual: bare ? null : list(n - 1, () => ({ prob: round(g.next() ** 3), rank: 1 + Math.floor(40 * g.next()) })) },
+    "final-norm": { ...head("final-norm", "Size of each token before and after the final norm"), few: n <= 40 ? true : null, many: n <= 40 ? null : true, before: list(n, (/** @type {number} */ i) => round(i === 0 ? 88.5 : 12 + 4 * g.next())), after: list(n, () => round(2.2 + 0.05 * g.next())) },
+    "next-tokens": { ...head("next-tokens", "Most likely next tokens"), k: 10, ids: predictions.map((p) => p.ids), probs: predictions.map((p) => p.probs), actual: bare ? null : list(n - 1, (/** @type {number} */ i) => ({ id: ids[i + 1], prob: round(g.next() ** 3), rank: 1 + Math.floor(40 * g.next()) })) },
     "logit-lens": (() => {
       const positions = list(Math.min(n, 24), (/** @type {number} */ i) => n - Math.min(n, 24) + i);
       const cells = positions.map(() => list(layers + 1, () => ranked(5)));
@@ -171,13 +176,18 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
       const uncapped = parts.reduce((a, b) => a + b, 0) + remainder;
       return { id: target, prob: predictions[n - 1].probs[i], logit: round(30 * Math.tanh(uncapped / 30)), uncapped: round(uncapped), parts, remainder };
     }) },
-    "input-attribution": { ...head("input-attribution", "What the answer owes to each token"), position: n - 1, target: { id: predictions[n - 1].ids[0], logprob: round(Math.log(predictions[n - 1].probs[0])) }, saliency: list(n, () => round(g.next() ** 2)), gradientInput: list(n, () => round(g.normal() * 0.3)), integrated: bare ? null : { parts: list(n, () => round(g.normal() * 0.4)), baselineLogprob: -9.25, gap: 1e-5, points: 64 } },
+    "input-attribution": { ...head("input-attribution", "What the answer owes to each token"), position: n - 1, target: { id: predictions[n - 1].ids[0], logprob: round(Math.log(predictions[n - 1].probs[0])), probability: predictions[n - 1].probs[0] }, complete: `From the baseline, the parts sum to something; complete would be ${Number((Math.log(predictions[n - 1].probs[0]) + 9.25).toPrecision(4))}.`, saliency: list(n, () => round(g.next() ** 2)), gradientInput: list(n, () => round(g.normal() * 0.3)), integrated: bare ? null : { parts: list(n, () => round(g.normal() * 0.4)), baselineLogprob: -9.25, gap: 1e-5, points: 64 } },
     reach: { ...head("reach", "What each layer can see"), nTokens: n, contextLength: 1024, layers: list(layers, (/** @type {number} */ l) => ({ layer: l, window: l % 2 === 0 ? 5 : 0, sees: l % 2 === 0 ? Math.max(0, n - 5) : 0, receives: l === 0 ? Math.max(0, n - 5) : 0, cached: l % 2 === 0 ? Math.min(n, 5) : n, room: l % 2 === 0 ? 5 : 1024, bytes: 1024 * (l % 2 === 0 ? 5 : n) })), bytesAtContext: 6.5e6, bytesAtContextGlobal: 1.2e7 },
-    "gradient-norms": { ...head("gradient-norms", "What training sees"), loss: 3.25, norms: list(layers + 1, (/** @type {number} */ l) => round(0.2 * 1.5 ** l)), lossWithoutNorms: bare ? null : 12.5, withoutNorms: bare ? null : list(layers + 1, (/** @type {number} */ l) => (l < 2 || level === "tiles" ? null : round(10 ** (layers - l)))), parameters: bare ? null : { attention: list(layers, () => round(0.05 + 0.1 * g.next())), mlp: list(layers, () => round(0.1 + 0.2 * g.next())), rest: [{ name: "W_E", norm: 0.81 }, { name: "ln_final.w", norm: 0.02 }], all: 1.31 } },
+    "gradient-norms": { ...head("gradient-norms", "What training sees"), loss: 3.25, stream: list(layers + 1, (/** @type {number} */ l) => ({ name: l < layers ? `entering layer ${l}` : "leaving the last layer", hook: l < layers ? `blocks.${l}.hook_resid_pre` : `blocks.${layers - 1}.hook_resid_post` })), outside: "Outside the layers: `W_E` 0.81.", lost: bare ? null : level === "tiles" ? "The numbers leave the range of 32-bit floats, and no gradient comes back." : "Where the second curve is missing, the gradient has left the range of 32-bit floats.", norms: list(layers + 1, (/** @type {number} */ l) => round(0.2 * 1.5 ** l)), lossWithoutNorms: bare ? null : 12.5, withoutNorms: bare ? null : list(layers + 1, (/** @type {number} */ l) => (l < 2 || level === "tiles" ? null : round(10 ** (layers - l)))), parameters: bare ? null : { attention: list(layers, () => round(0.05 + 0.1 * g.next())), mlp: list(layers, () => round(0.1 + 0.2 * g.next())), rest: [{ name: "W_E", norm: 0.81 }, { name: "ln_final.w", norm: 0.02 }], all: 1.31 } },
     "gradient-hooks": (() => {
       const shown = Math.min(n, 256);
       const lengths = (/** @type {number} */ rows) => pack("f32", [rows, shown], "dense", list(rows * shown, (/** @type {number} */ i) => (i % shown === shown - 1 ? 0 : 0.3 * g.next() ** 2)));
-      return { ...head("gradient-hooks", "The gradient at any hook"), first: n - shown, hooks: [{ hook: "hook_embed", norms: lengths(1) }, ...["hook_resid_pre", "ln1.hook_normalized", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_attn_out", "hook_resid_mid", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"].map((hook) => ({ hook: `blocks.*.${hook}`, norms: lengths(layers) })), { hook: "ln_final.hook_normalized", norms: lengths(1) }] };
+      return { ...head("gradient-hooks", "The gradient at any hook"), positions: list(shown, (/** @type {number} */ i) => n - shown + i), usual: 1, hooks: [{ hook: "hook_embed", norms: lengths(1) }, ...["hook_resid_pre", "ln1.hook_normalized", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z", "hook_attn_out", "hook_resid_mid", "ln2.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"].map((hook) => ({ hook: `blocks.*.${hook}`, norms: lengths(layers) })), { hook: "ln_final.hook_normalized", norms: lengths(1) }].map(({ hook, norms }) => {
+        const each = hook.startsWith("blocks.*.");
+        const name = each ? hook.slice(9) : hook;
+        const rows = list(norms.shape[0] ?? 0, (/** @type {number} */ l) => l);
+        return { hook, norms, longest: { norm: 0.3, layer: each ? 0 : null, position: n - 2 }, name, rows: rows.map((l) => (each ? `layer ${l}` : name)), names: rows.map((l) => (each ? `blocks.${l}.${name}` : name)) };
+      }) };
     })(),
     interpolation: bare ? absent("interpolation", "Between two rows of weights", "blocks.1.mlp.W_in has fewer than two rows that are not zero, so there is nothing between them.") : { ...head("interpolation", "Between two rows of weights"), ...mergedRows, t: list(41, (/** @type {number} */ i) => i / 40), pairs: [/** @type {const} */ (["alike", 48, 100, 1.2]), /** @type {const} */ (["first", 0, 1, 1.66]), /** @type {const} */ (["opposed", 7, 78, 3.13])].map(([kind, i, j, angle]) => ({ kind, rows: [i, j], ...arcOf(1.06, 1.13, angle) })) },
     "task-vectors": bare ? absent("task-vectors", "Task vectors", "blocks.1.mlp.W_in has fewer than two rows that are not zero, so there is nothing between them.") : (() => {
@@ -206,7 +216,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     ...(bare ? {} : { merging: ["Merging models", ["slerp(a, b, t) = sin((1 − t)Ω) / sin Ω · a + sin(tΩ) / sin Ω · b"], ["interpolation", "task-vectors"]] }),
   });
   return {
-    format: 1,
+    format: 2,
     version: "0.0.0",
     model: { name: bare ? "some-gpt2" : "", adapter: "", family: bare ? "gpt2" : "gemma2", familyTitle: bare ? "GPT-2" : "Gemma 2", dModel: 256, nLayers: layers, nHeads: heads, nKvHeads: kvHeads, headDim: 64, dFf: 1024, vocabSize: 4096, contextLength: 1024, tied: true, parameters: 8921344, embeddingParameters: 1048576, norm: bare ? "layer_norm" : "rms_norm", normPlace: bare ? "before" : "both", positions: bare ? "learned" : "rotary", heads: kvHeads === heads ? "MHA" : kvHeads === 1 ? "MQA" : "GQA", mlp: bare ? "plain" : "gated", activation: "gelu_tanh", mlpTitle: bare ? "GELU" : "GeGLU", embeddingScale: bare ? null : 16, attentionSoftcap: bare ? 0 : 50, finalSoftcap: bare ? 0 : 30, windows: list(layers, (/** @type {number} */ l) => (!bare && l % 2 === 0 ? 128 : 0)), dtypes: ["bf16"] },
     prompt: { text: bare ? null : text, ids, special: true, shell: bare ? `--tokens ${ids.join(",")} --model some-gpt2` : `'${text.slice(0, 200)}'` },
@@ -232,7 +242,7 @@ function arcOf(p, q, angle) {
   const at = list(41, (i) => i / 40);
   const arc = at.map((t) => (straight ? mix(1 - t, t) : mix(Math.sin((1 - t) * angle) / Math.sin(angle), Math.sin(t * angle) / Math.sin(angle))));
   const [linearLengths, slerpLengths] = [at.map((t) => round(Math.hypot(...mix(1 - t, t)))), arc.map((v) => round(Math.hypot(...v)))];
-  return { lengths: [p, q], cosine: round(cosine), angle, straight, a, b, arc, linearLengths, slerpLengths, averageLength: linearLengths[20], slerpLength: slerpLengths[20], cosHalf: round(Math.cos(angle / 2)) };
+  return { lengths: [p, q], cosine: round(cosine), angle, degrees: round((angle * 180) / Math.PI), straight, a, b, arc, linearLengths, slerpLengths, averageLength: linearLengths[20], slerpLength: slerpLengths[20], cosHalf: round(Math.cos(angle / 2)) };
 }
 
 /** @param {string[]} words @param {any} head @param {(piece: string) => number} id */
@@ -244,7 +254,7 @@ function mergesOf(words, head, id) {
   let at = 0;
   words.forEach((word, w) => {
     const letters = [...word];
-    for (let i = 1; i < lengths[w]; ++i) steps.push({ at, left: 300, right: 301, id: i === lengths[w] - 1 ? id(word) : 300, piece: letters.slice(0, i + 1).join(""), order: 17 * (w + 1) * i });
+    for (let i = 1; i < lengths[w]; ++i) steps.push({ at, left: 300, right: 301, id: i === lengths[w] - 1 ? id(word) : 300, piece: letters.slice(0, i + 1).join(""), parts: [letters.slice(0, i).join(""), letters[i]], order: 17 * (w + 1) * i });
     ++at;
   });
   return { ...head, start, steps, end: words.map(id), cut: false, orderNote: "order: rank of the merge in the file, 0 is the first that training found" };
@@ -262,7 +272,7 @@ function probabilities(g) {
 
 /** @param {ReturnType<typeof generator>} g @param {number} n @param {number} layers @param {any} head */
 function expertsOf(g, n, layers, head) {
-  return { ...head, count: expertCount, perToken, first: 0, layers: list(layers, (layer) => {
+  return { ...head, count: expertCount, perToken, first: 0, positions: list(n, (i) => i), layers: list(layers, (layer) => {
     const rows = list(n, () => probabilities(g));
     const best = rows.map((row) => row.map((/** @type {number} */ p, /** @type {number} */ e) => [e, p]).sort((/** @type {number[]} */ a, /** @type {number[]} */ b) => b[1] - a[1]).slice(0, perToken));
     const sum = (/** @type {number[][]} */ one) => one.reduce((s, [, p]) => s + p, 0);
@@ -277,9 +287,9 @@ function expertsOf(g, n, layers, head) {
 
 /** @param {ReturnType<typeof generator>} g @param {number} layers @param {any} head */
 function loadOf(g, layers, head) {
-  return { ...head, count: expertCount, perToken, ideal: 1 / expertCount, layers: list(layers, (layer) => {
+  return { ...head, count: expertCount, perToken, ideal: 1 / expertCount, every: true, chosen: 0, layers: list(layers, (layer) => {
     const share = probabilities(g).map(round);
-    return { layer, share, probability: probabilities(g).map(round), idle: 0, balance: round(perToken * (1 + g.next())) };
+    return { layer, share, probability: probabilities(g).map(round), busiest: share.indexOf(Math.max(...share)), most: Math.max(...share), least: Math.min(...share), idle: 0, balance: round(perToken * (1 + g.next())) };
   }) };
 }
 

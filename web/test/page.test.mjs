@@ -127,7 +127,7 @@ describe("gradients", () => {
     const { page, faults } = await open(browser, writePage("short"), sizes.desktop);
     await settle(page);
     const document_ = documents.short();
-    const picture = document_.pictures["gradient-hooks"];
+    const picture = /** @type {any} */ (document_.pictures["gradient-hooks"]);
     assert.ok(picture?.available);
     const figure = page.locator("figure[data-picture=gradient-hooks]");
     await figure.getByText("attn.hook_q", { exact: true }).click();
@@ -135,7 +135,7 @@ describe("gradients", () => {
     await show(grid);
     await grid.focus();
     for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
-    const norms = picture.hooks.find((one) => one.hook === "blocks.*.attn.hook_q")?.norms;
+    const norms = picture.hooks.find((/** @type {any} */ one) => one.hook === "blocks.*.attn.hook_q")?.norms;
     assert.ok(norms !== undefined);
     const length = Buffer.from(norms.base64, "base64").readFloatLE(4 * (2 * (norms.shape[1] ?? 0) + 1));
     const words = await tip(page);
@@ -163,7 +163,7 @@ describe("gradients", () => {
   test("the answer is shared out in three ways, the complete one with its sum", async () => {
     const { page, faults } = await open(browser, writePage("short"), sizes.desktop);
     await settle(page);
-    const picture = documents.short().pictures["input-attribution"];
+    const picture = /** @type {any} */ (documents.short().pictures["input-attribution"]);
     assert.ok(picture?.available && picture.integrated !== null);
     const figure = page.locator("figure[data-picture=input-attribution]");
     const notes = () => figure.locator(".bar-note").allTextContents();

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/plural.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/options.h"
@@ -66,6 +67,12 @@ void run_picture(PictureArguments o) {
   if (!o.out.empty() && !o.svg && !o.model.json && !csv) {
     o.svg = o.out.ends_with(".svg");
     o.model.json = o.out.ends_with(".json");
+    if (const size_t end = o.out.rfind(".png"); end != std::string::npos && end + 4 == o.out.size()) {
+      const std::string svg = o.out.substr(0, end) + ".svg";
+      throw UsageError(
+          fmt::format("--out {}: drawings are SVG. Write {}, and convert it: rsvg-convert --background-color=white {} -o {}",
+                      o.out, svg, shell_word(svg), shell_word(o.out)));
+    }
     if (!o.svg && !o.model.json)
       throw UsageError("--out " + o.out + ": say --svg or --json, or end the name in .svg, .json or .csv.");
   }
@@ -95,18 +102,14 @@ void run_picture(PictureArguments o) {
   const PictureJson& picture = document.at("pictures").at(o.name);
   if (csv) {
     if (!picture.at("available").get<bool>()) throw InputError(picture.at("reason").get<std::string>());
-    const std::vector<PictureTable> tables = picture_tables(document, o.name, options);
-    write_file(o.out, csv_text(tables));
-    for (const PictureTable& table : tables)
-      if (table.left_out > 0 && table.every.empty()) log("--json has {} more", plural(table.left_out, "row"));
-    return;
+    return write_file(o.out, csv_text(picture_tables(document, o.name, true)));
   }
   if (o.svg) return print_or_write(o, picture_svg(document, o.name, options));
   if (o.model.json) return print_or_write(o, document.dump(-1, ' ', false, PictureJson::error_handler_t::replace) + "\n");
   print("{}\n\n", bold(picture.at("title").get<std::string>()));
   if (!picture.at("available").get<bool>()) return print("{}\n", picture.at("reason").get<std::string>());
   print("{}\n\n{}\n", visible(picture.at("caption").get<std::string>()), visible(picture.at("alt").get<std::string>()));
-  for (const PictureTable& table : picture_tables(document, o.name, options)) print_table(table);
+  for (const PictureTable& table : picture_tables(document, o.name)) print_table(table);
   log("--svg draws it, --json gives its numbers.");
 }
 

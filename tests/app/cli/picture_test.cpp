@@ -102,6 +102,8 @@ TEST(PictureCommand, RefusesWhatItWouldIgnore) {
   expect_refused({"picture", "embedding-cosine", "--words", "king,queen,xyzzy"}, {"\"xyzzy\""});
   expect_refused({"picture", "attention", "--json", "--out", "heads.svg"}, {"--json", "heads.svg"});
   expect_refused({"picture", "attention", "--svg", "--out", "heads.csv"}, {"--svg", "heads.csv"});
+  expect_refused({"picture", "attention", "--out", "heads.png"},
+                 {"rsvg-convert --background-color=white heads.svg -o heads.png"});
   expect_refused({"picture", "experts", "--out", "experts.csv"}, {"This model has no experts"});
 }
 

@@ -87,7 +87,7 @@ TEST_P(PicturesOfExperts, ALayerIsDrawnAndTabledByItself) {
     const std::string svg = picture_svg(document, name, second);
     EXPECT_CONTAINS(svg, ">layer 1");
     EXPECT_EQ(svg.find(">layer 0"), std::string::npos);
-    const std::vector<PictureTable> tables = picture_tables(document, name, second);
+    const std::vector<PictureTable> tables = picture_tables(document, name);
     EXPECT_CONTAINS(tables.front().note, "layer 1");
     if (!tables.front().grid) continue;
     ASSERT_EQ(tables.size(), 2u);  // weights, probabilities

@@ -38,7 +38,7 @@ TEST(Front, DrawsOnePointAtZero) {
 // The colors of a class, one for each scheme: #rrggbb.
 std::vector<std::string> colors_of(const std::string& svg, const std::string& name) {
   std::vector<std::string> found;
-  const std::string rule = "." + name + "{--c:#";
+  const std::string rule = "." + name + "{color:#";
   for (size_t at = svg.find(rule); at != std::string::npos; at = svg.find(rule, at + 1))
     found.push_back(svg.substr(at + rule.size(), 6));
   return found;

@@ -51,18 +51,25 @@ TEST_P(PicturesGolden, NormsAttentionAndPredictions) {
     EXPECT_FALSE(picture("final-norm").at("available").get<bool>());  // the classic decoder with norms after each sub-layer
     return;
   }
-  const PictureJson& norms = picture("norm-statistics");
-  for (size_t i = 0; i < gold["norms"].size(); ++i)
-    EXPECT_EQ(norms.at("norms").at(i), gold["norms"][i]["name"].get<std::string>());
-  for (const char* key : {"inMean", "inSigma", "inRms", "outMean", "outSigma", "outRms", "weightMean", "weightMin", "weightMax"})
-    EXPECT_CLOSE(doubles(norms.at(key)), column(gold["norms"], key), kClose) << key;
-  const std::vector<double> each = unpacked(norms.at("perToken"));
-  std::vector<double> by_token;
-  for (const Json& norm : gold["norms"])
-    for (const char* key : {"inRmsByToken", "outRmsByToken"})
-      for (const double rms : doubles(norm[key])) by_token.push_back(rms);
-  EXPECT_EQ(by_token.size(), 2 * gold["norms"].size() * prompt.ids.size());
-  EXPECT_CLOSE(unpacked(norms.at("perToken")), by_token, kClose);
+  std::map<std::string, Json> norms;
+  for (const Json& norm : gold["norms"]) norms[norm["name"]] = norm;
+  size_t found = 0;
+  for (const PictureJson& kind : picture("norm-statistics").at("kinds")) {
+    std::vector<double> by_token;
+    for (const PictureJson& norm : kind.at("norms")) {
+      const Json& expected = norms.at(norm.at("name").get<std::string>());
+      for (const char* key :
+           {"inMean", "inSigma", "inRms", "outMean", "outSigma", "outRms", "weightMean", "weightMin", "weightMax"})
+        EXPECT_CLOSE(std::vector{norm.at(key).get<double>()}, std::vector{expected[key].get<double>()}, kClose)
+            << norm.at("name") << key;
+      for (const char* key : {"inRmsByToken", "outRmsByToken"})
+        for (const double rms : doubles(expected[key])) by_token.push_back(rms);
+      ++found;
+    }
+    EXPECT_EQ(by_token.size(), 2 * kind.at("norms").size() * prompt.ids.size());
+    EXPECT_CLOSE(unpacked(kind.at("perToken")), by_token, kClose);
+  }
+  EXPECT_EQ(found, gold["norms"].size());
   for (const char* key : {"before", "after"})
     EXPECT_CLOSE(doubles(picture("final-norm").at(key)), doubles(gold["finalNorm"][key]), kClose);
 
@@ -244,9 +251,9 @@ TEST_F(PicturesOfTales, TheFirstLayerWithoutTheEmbeddingsFactor) {
   EXPECT_EQ(p.at("factor"), 16);
   EXPECT_NEAR(p.at("sigmaWith").get<double>(), gold["rescaling"]["sigmaWith"].get<double>(), 1e-5);
   EXPECT_NEAR(p.at("sigmaWithout").get<double>(), gold["rescaling"]["sigmaWithout"].get<double>(), 1e-6);
-  EXPECT_NEAR(p.at("attention").at("without").get<double>(), gold["rescaling"]["attention"].get<double>(), 1e-5);
-  EXPECT_NEAR(p.at("mlp").at("without").get<double>(), gold["rescaling"]["mlp"].get<double>(), 1e-5);
-  EXPECT_NEAR(p.at("attention").at("with").get<double>(), gold["update"][0]["scale"].get<double>(), 1e-5);
+  EXPECT_NEAR(p.at("sublayers")[0].at("without").get<double>(), gold["rescaling"]["attention"].get<double>(), 1e-5);
+  EXPECT_NEAR(p.at("sublayers")[1].at("without").get<double>(), gold["rescaling"]["mlp"].get<double>(), 1e-5);
+  EXPECT_NEAR(p.at("sublayers")[0].at("with").get<double>(), gold["update"][0]["scale"].get<double>(), 1e-5);
 }
 
 TEST_F(PicturesOfTales, MergesAreSentencePieces) {

@@ -94,7 +94,7 @@ TEST(Gradients, OfEachTokenAreThoseOfTorchAndOfATrace) {
     Engine engine(open_model(Golden::open(model).model()), kF32);
     const auto layers = static_cast<size_t>(engine.shape().n_layers);
     const PictureJson p = picture_document(engine, ids_prompt(ids), "gradient-hooks").at("pictures").at("gradient-hooks");
-    EXPECT_EQ(p.at("first"), 0);
+    EXPECT_EQ(p.at("positions")[0], 0);
     const std::vector<double> stream = unpacked(at_hook(p, "blocks.*.hook_resid_pre"));
     ASSERT_EQ(stream.size(), layers * ids.size());
     for (size_t l = 0; l < layers; ++l) {
@@ -309,7 +309,7 @@ TEST(Gradients, AreNotIntegratedWhereThatTakesLong) {
   EXPECT_CONTAINS(p.at("caption").get<std::string>(), "`vitrine attribute`");
   // Of many tokens the last ones are shown.
   const PictureJson hooks = picture_document(engine, ids_prompt(ids), "gradient-hooks").at("pictures").at("gradient-hooks");
-  EXPECT_EQ(hooks.at("first"), 300 - 256);
+  EXPECT_EQ(hooks.at("positions")[0], 300 - 256);
   EXPECT_EQ(hooks.at("hooks")[0].at("norms").at("shape"), (std::vector<int64_t>{1, 256}));
 }
 

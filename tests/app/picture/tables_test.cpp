@@ -66,14 +66,18 @@ TEST_F(Tables, HoldTheDatasNumbers) {
   ASSERT_EQ(next.rows.size(), document.at("tokens").size());
   EXPECT_EQ(next.rows.back()[1], document.at("tokens").back().at("piece").get<std::string>());
   EXPECT_EQ(next.rows.back()[2], document.at("pieces").at(picture("next-tokens").at("ids").back()[0].dump()).get<std::string>());
-  EXPECT_EQ(next.rows.back()[8], "");  // nothing came yet
+  EXPECT_EQ(next.rows.back()[8], "-");  // nothing came yet
   EXPECT_EQ(next.rows.front()[8], document.at("tokens")[1].at("piece").get<std::string>());
 
-  const PictureTable sum = only("logit-attribution");
-  double parts = 0;
-  for (size_t i = 0; i + 1 < sum.rows.size(); ++i) parts += std::stod(sum.rows[i][1]);
-  EXPECT_EQ(sum.rows.back()[0], "logit");
-  EXPECT_NEAR(parts, std::stod(sum.rows.back()[1]), 2e-3);  // of 25 numbers with four decimals each
+  const std::vector<PictureTable> sum = picture_tables(document, "logit-attribution", true);
+  ASSERT_EQ(sum.size(), 2u);
+  double parts = std::stod(sum[1].rows[0][1].full);  // what rounding leaves over
+  for (size_t i = 0; i < sum[0].rows.size(); ++i) {
+    parts += std::stod(sum[0].rows[i][1].full);
+    EXPECT_LE(std::abs(std::stod(sum[0].rows[i][1])), std::abs(std::stod(sum[0].rows[i > 0 ? i - 1 : 0][1])));
+  }
+  EXPECT_EQ(sum[1].columns[2].name, "logit before the cap");
+  EXPECT_NEAR(parts, std::stod(sum[1].rows[0][2].full), 1e-5);
 
   const PictureTable lens = only("logit-lens");
   EXPECT_EQ(lens.rows.size(), picture("logit-lens").at("depths").size());
@@ -99,7 +103,8 @@ TEST_F(Tables, OneHeadsWeights) {
   PictureOptions options;
   options.layer = 3;
   options.head = 1;
-  const PictureTable weights = picture_tables(document, "attention", options).front();
+  const PicturePrompt prompt = text_prompt(engine, "Once upon a time there was a king");
+  const PictureTable weights = picture_tables(picture_document(engine, prompt, "attention", options), "attention").front();
   ASSERT_TRUE(weights.grid);
   const size_t n = document.at("tokens").size();
   ASSERT_EQ(weights.grid->rows.size(), n);
@@ -155,7 +160,7 @@ std::vector<std::vector<std::vector<std::string>>> read_csv(const std::string& t
 TEST_F(Tables, AsCommaSeparatedValues) {
   for (const PictureInfo& info : pictures()) {
     if (!picture(info.name).at("available").get<bool>()) continue;
-    const std::vector<PictureTable> tables = picture_tables(document, info.name);
+    const std::vector<PictureTable> tables = picture_tables(document, info.name, true);
     const auto read = read_csv(csv_text(tables));
     ASSERT_EQ(read.size(), tables.size()) << info.name;
     for (const auto& table : read) {
@@ -210,7 +215,7 @@ TEST(LongTables, SayWhatTheyLeaveOut) {
   EXPECT_EQ(first("update-scale").rows.back()[0], "29");  // from the first to the last
   EXPECT_EQ(first("next-tokens").left_out, 300 - kTableRows);
   EXPECT_EQ(first("next-tokens").rows.back()[0], "299");  // the last ones
-  const auto every = read_csv(csv_text({first("next-tokens")})).front();
+  const auto every = read_csv(csv_text(picture_tables(document, "next-tokens", true))).front();
   EXPECT_EQ(every.size(), 301u);  // with the names of the columns
   EXPECT_EQ(every[1][0], "0");
   EXPECT_EQ(first("rope-wavelengths").left_out, 32 - kTableRows);
@@ -219,7 +224,8 @@ TEST(LongTables, SayWhatTheyLeaveOut) {
   PictureOptions options;
   options.layer = 29;
   options.head = 29;
-  const PictureTable weights = picture_tables(document, "attention", options).front();
+  const PictureTable weights =
+      picture_tables(picture_document(engine, ids_prompt(ids), "attention", options), "attention").front();
   EXPECT_EQ(weights.grid->rows.size() + weights.left_out,
             document.at("pictures").at("attention").at("level") == "full"
                 ? 300u

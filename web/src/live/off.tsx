@@ -24,7 +24,7 @@ interface Cell {
 function layers(): Cell[][] {
   const { nLayers, nHeads } = vitrine.model;
   const statistics = vitrine.pictures["norm-statistics"];
-  const norms = statistics?.available === true ? statistics.norms : [];
+  const norms = statistics?.available === true ? statistics.kinds.flatMap((kind) => kind.norms.map((norm) => norm.name)) : [];
   return Array.from({ length: nLayers }, (_, layer) => [
     ...Array.from({ length: nHeads }, (_, head) => ({ name: `head ${layer}.${head}`, shown: String(head), says: `layer ${layer}, head ${head}` })),
     { name: `attn ${layer}`, shown: "attn", says: `layer ${layer}, attention` },

@@ -14,7 +14,6 @@ import { onHead } from "./attention-choice";
 import { reduced, side, square } from "./attention-data";
 import { Enlarged } from "./attention-head";
 import { WhoLooks } from "./attention-who";
-import type { Entry } from "./entry";
 
 const gap = 5;
 /** What the reader has picked stays picked when another document takes the place of this one. */
@@ -41,7 +40,7 @@ function striking(p: Attention): readonly [number, number] {
   return best;
 }
 
-function Attentions({ picture: p }: { picture: Attention }) {
+export function Attentions({ picture: p }: { picture: Attention }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const [order, setOrder] = useState<"spiky" | "number">("spiky");
   const [chosen, setChosen] = useState(() => picked ?? striking(p));
@@ -183,14 +182,3 @@ function Attentions({ picture: p }: { picture: Attention }) {
     </div>
   );
 }
-
-export const attention: Entry<"attention"> = {
-  made: ["run"],
-  draw: Attentions,
-  wide: true,
-  table: (p) => ({
-    columns: ["layer", "head", "flatness", "on the first token", "on the token before", "on itself"],
-    rows: p.flatness.flatMap((heads, layer) => heads.map((flat, head) => [layer, head, flat, p.onFirst[layer]![head]!, p.onPrevious[layer]![head]!, p.onSelf[layer]![head]!])),
-    note: "Heads in numbers. The single weights are in the enlarged head and in the JSON.",
-  }),
-};

@@ -9,7 +9,6 @@ import { exact, number, percent } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { Reproduce, type Reproduction } from "../recipe";
 import { headOff, sublayerOff } from "../recipes";
-import type { Entry } from "./entry";
 
 const targetsShown = 6;
 
@@ -17,7 +16,7 @@ function signed(value: number, digits = 3): string {
   return value < 0 ? number(value, digits) : `+${number(value, digits)}`;
 }
 
-function Attribution({ picture: p }: { picture: LogitAttribution }) {
+export function Attribution({ picture: p }: { picture: LogitAttribution }) {
   const [index, choose] = useState(0);
   // Against the runner-up: a logit by itself is large for every likely token; what decides is the difference.
   const [rival, setRival] = useState<number | "nothing">(p.targets.length > 1 ? 1 : "nothing");
@@ -109,18 +108,3 @@ function Attribution({ picture: p }: { picture: LogitAttribution }) {
     </>
   );
 }
-
-export const logitAttribution: Entry<"logit-attribution"> = {
-  made: ["run"],
-  draw: Attribution,
-  wide: (p) => p.components.some((component) => component.head > 5),
-  table: (p) => ({
-    columns: ["component", ...p.targets.map((t, i) => `${i + 1}: ${spelling(t.id)}`)],
-    rows: [
-      ...p.components.map((component, i) => [component.label, ...p.targets.map((t) => t.parts[i]!)]),
-      ["remainder", ...p.targets.map((t) => t.remainder)],
-      ["logit before the cap", ...p.targets.map((t) => t.uncapped)],
-      ["logit", ...p.targets.map((t) => t.logit)],
-    ],
-  }),
-};

@@ -6,9 +6,8 @@ import type { DotProduct } from "../data";
 import { number, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
-import type { Entry } from "./entry";
 
-function Dot({ picture }: { picture: DotProduct }) {
+export function Dot({ picture }: { picture: DotProduct }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const [degrees, turn] = useState(40);
   const length = Math.hypot(...picture.a);
@@ -63,9 +62,3 @@ function Dot({ picture }: { picture: DotProduct }) {
     </div>
   );
 }
-
-export const dotProduct: Entry<"dot-product"> = {
-  made: ["toy"],
-  draw: Dot,
-  table: (p) => ({ columns: ["x", "label", "x · a"], rows: p.vectors.map((v) => [`(${number(v.x[0], 6)}, ${number(v.x[1], 6)})`, v.label, v.dot]) }),
-};

@@ -3,14 +3,12 @@
 import { useMemo, useState } from "preact/hooks";
 import { Cells, type Cell } from "../cells";
 import { Choice, Slider } from "../controls";
-import type { ExpertLoad, Experts } from "../data";
+import type { Experts } from "../data";
 import { floats, stored } from "../decode";
 import { place, positions, tokenAt } from "../document";
-import { exact, number, percent, plural } from "../format";
+import { exact, number } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import { Reproduce, type Reproduction } from "../recipe";
-import { XyChart, type Series } from "../xychart";
-import type { Entry } from "./entry";
 
 const fewLayers = 8;
 
@@ -87,7 +85,7 @@ function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
 
 const named = 3;
 
-function Choices({ picture: p }: { picture: Experts }) {
+export function Choices({ picture: p }: { picture: Experts }) {
   const [index, choose] = useState(0);
   const layer = p.layers[index]!;
   const most = useMemo(() => Math.max(...p.layers.map((one) => floats(one.weights).reduce((a, b) => Math.max(a, b), 1e-30))), [p]);
@@ -124,76 +122,3 @@ function Choices({ picture: p }: { picture: Experts }) {
     </>
   );
 }
-
-export const experts: Entry<"experts"> = {
-  made: ["run"],
-  draw: Choices,
-  wide: true,
-  table: (p) => ({
-    columns: ["layer", "position", "token", "choice", "expert", "weight", "probability"],
-    rows: p.layers.flatMap((layer) => Array.from({ length: layer.chosen.shape[0]! }, (_, token) => choices(p, layer, token).map((one, k) =>
-      [layer.layer, p.first + token, tokenAt(p.first + token), k + 1, one.expert, one.weight, layer.probabilities === null ? null : floats(layer.probabilities)[token * p.count + one.expert]!])).flat()),
-    note: "The probabilities of experts that were not chosen are in the JSON.",
-  }),
-};
-
-function Load({ picture: p }: { picture: ExpertLoad }) {
-  const [index, choose] = useState(0);
-  const layer = p.layers[index]!;
-  const most = useMemo(() => Math.max(p.ideal, ...p.layers.flatMap((one) => [...one.share, ...one.probability])), [p]);
-  const chart = useMemo(() => {
-    const dots = (name: string, tone: string, values: readonly number[]): Series => ({
-      name, tone, draw: "dots",
-      points: values.map((y, x) => ({ x, y, text: `layer ${layer.layer}, expert ${x}\n${percent(layer.share[x]!)} of the choices\nmean probability ${percent(layer.probability[x]!)}` })),
-    });
-    return {
-      x: { label: "expert", domain: [-0.5, p.count - 0.5] as const, format: (v: number) => (Number.isInteger(v) ? String(v) : "") },
-      y: { label: "share", domain: [0, most * 1.05] as const, format: (v: number) => percent(v).replace(/\.0+ /, " ") },
-      series: [
-        dots("of the choices", "attention", layer.share),
-        dots("probability", "mlp", layer.probability),
-      ],
-      rules: [{ y: p.ideal, label: "" }],
-    };
-  }, [p, layer, most]);
-  const value = useMemo(() => (row: number, col: number) => p.layers[row]!.share[col]!, [p]);
-  return (
-    <>
-      <p class="row-title">Share of each layer's choices</p>
-      <Heat
-        label="Share of the choices, by layer and expert."
-        rows={p.layers.length}
-        cols={p.count}
-        value={value}
-        scale="sequential"
-        most={most}
-        rowNames={p.layers.map((one) => `layer ${one.layer}`)}
-        colNames={Array.from({ length: p.count }, (_, e) => String(e))}
-        colTitle="expert"
-        cell={46}
-        tall={20}
-        write={(v) => (v === 0 ? "" : `${(100 * v).toFixed(0)}`)}
-        picks="shows the layer below"
-        onPick={(row) => choose(row)}
-        describe={(row, col) => `layer ${p.layers[row]!.layer}, expert ${col}\n${percent(value(row, col))} of the choices, an even load is ${percent(p.ideal)}\nmean probability ${percent(p.layers[row]!.probability[col]!)}\nclick: this layer below`}
-      />
-      <ScaleKey scale="sequential" label="share of the choices" low="0" high={percent(most)} />
-      <LayerChoice layers={p.layers} value={index} onChange={choose} />
-      <XyChart label={`Load of the experts of layer ${layer.layer}.`} {...chart} height={230} right={110} />
-      <p class="remark">
-        Dashed: an even load, {percent(p.ideal)} for each expert. Layer {layer.layer}: {layer.idle === 0 ? "every expert got a token" : `${plural(layer.idle, "expert")} got no token`}; balance {number(layer.balance)}, with an even load {p.perToken}.
-      </p>
-    </>
-  );
-}
-
-export const expertLoad: Entry<"expert-load"> = {
-  made: ["run"],
-  draw: Load,
-  wide: (p) => p.count > 12,
-  table: (p) => ({
-    columns: ["layer", "expert", "share of the choices", "mean probability"],
-    rows: p.layers.flatMap((layer) => layer.share.map((share, expert) => [layer.layer, expert, share, layer.probability[expert]!])),
-    note: `An even load is ${percent(p.ideal)}.`,
-  }),
-};

@@ -6,9 +6,8 @@ import { Drawing, type Mark } from "../marks";
 import type { HeadGrouping, SoftmaxRow } from "../data";
 import { place, tokenAt } from "../document";
 import { count, exact, number, percent, plural, px, short } from "../format";
-import type { Entry } from "./entry";
 
-function Grouping({ picture: p }: { picture: HeadGrouping }) {
+export function Grouping({ picture: p }: { picture: HeadGrouping }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const heads = p.groups.reduce((n, group) => n + group.length, 0);
   const names = width < 480 ? 56 : 110;
@@ -58,12 +57,6 @@ function Grouping({ picture: p }: { picture: HeadGrouping }) {
   );
 }
 
-export const headGrouping: Entry<"head-grouping"> = {
-  made: ["model"],
-  draw: Grouping,
-  table: (p) => ({ columns: ["key and value head", "query heads"], rows: p.groups.map((group, g) => [g, group.join(", ")]) }),
-};
-
 interface Row {
   name: string;
   score: number;
@@ -108,7 +101,7 @@ function Rows({ rows, width, label }: { rows: readonly Row[]; width: number; lab
   );
 }
 
-function Softmax({ picture: p }: { picture: SoftmaxRow }) {
+export function Softmax({ picture: p }: { picture: SoftmaxRow }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const pair = p.pair.scores.map((score, i) => ({
     name: i === 0 ? "X" : "Y",
@@ -137,16 +130,3 @@ function Softmax({ picture: p }: { picture: SoftmaxRow }) {
     </div>
   );
 }
-
-export const softmaxRow: Entry<"softmax"> = {
-  made: ["toy", "run"],
-  draw: Softmax,
-  table: (p) => ({
-    columns: ["source", "token", "score", "weight"],
-    rows: [
-      ...p.sources.map((source, i) => [source, tokenAt(source), p.scores[i]!, p.weights[i]!]),
-      ...(p.sink === null ? [] : [[null, "the sink", p.sink.score, p.sink.weight]]),
-    ],
-    note: `Layer ${p.layer}, head ${p.head}, target ${place(p.target)}.`,
-  }),
-};

@@ -9,7 +9,6 @@ import { exact, number, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 import { XyChart, type Series } from "../xychart";
-import type { Entry } from "./entry";
 
 type Point = readonly [number, number];
 
@@ -67,7 +66,7 @@ const drawn = (points: readonly Point[], at: (p: Point) => Point) => points.map(
 
 const kinds = { alike: "the most alike", first: "the first two", opposed: "the most opposed" } as const;
 
-function Between({ picture: p }: { picture: Interpolation }) {
+export function Between({ picture: p }: { picture: Interpolation }) {
   const [which, choose] = useState(0);
   const [step, slide] = useState(p.t.length >> 1);
   const pair = p.pairs[which] ?? p.pairs[0]!;
@@ -122,18 +121,7 @@ function Between({ picture: p }: { picture: Interpolation }) {
   );
 }
 
-export const interpolation: Entry<"interpolation"> = {
-  made: ["model"],
-  draw: Between,
-  wide: true,
-  table: (p) => ({
-    columns: ["rows", "angle in degrees", "t", "length on the line", "length on the arc"],
-    rows: p.pairs.flatMap((pair) => p.t.map((t, i) => [`${pair.rows[0]} and ${pair.rows[1]}`, degrees(pair.angle), t, pair.linearLengths[i]!, pair.slerpLengths[i]!])),
-    note: `Of ${p.matrix}.`,
-  }),
-};
-
-function Tasks({ picture: p }: { picture: TaskVectors }) {
+export function Tasks({ picture: p }: { picture: TaskVectors }) {
   const { eta, distances, lengths } = p.liti;
   const [step, slide] = useState(eta.length >> 1);
   const points = useMemo(() => [p.a, p.b, ...p.arc], [p]);
@@ -173,20 +161,3 @@ function Tasks({ picture: p }: { picture: TaskVectors }) {
     </>
   );
 }
-
-export const taskVectors: Entry<"task-vectors"> = {
-  made: ["model"],
-  draw: Tasks,
-  table: (p) => ({
-    columns: ["what", "length of the row", "distance from the start"],
-    rows: [
-      ["start", p.initialLength, 0],
-      [`row ${p.rows[0]}`, p.lengths[0], p.taskLengths[0]],
-      [`row ${p.rows[1]}`, p.lengths[1], p.taskLengths[1]],
-      ["average", p.mergedLengths.average, p.averageLength],
-      ["SLERP", p.mergedLengths.slerp, p.slerpLength],
-      ...p.liti.eta.map((e, i): (string | number)[] => [`LITI, η = ${number(e)}`, p.liti.lengths[i]!, p.liti.distances[i]!]),
-    ],
-    note: `Of ${p.matrix}; the start is the mean of ${p.averaged} of its rows.`,
-  }),
-};

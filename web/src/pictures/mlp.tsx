@@ -4,61 +4,14 @@ import { extent } from "d3-array";
 import { useMemo, useState } from "preact/hooks";
 import { axis, BottomAxis, linearDomain } from "../axes";
 import { Slider } from "../controls";
-import type { ActivationCurves, MlpSurfaces } from "../data";
+import type { MlpSurfaces } from "../data";
 import { floats } from "../decode";
-import { vitrine } from "../document";
-import { exact, number, percent, px } from "../format";
+import { exact, number, px } from "../format";
 import { useTheme, useWidth } from "../hooks";
-import { MadeOf } from "../made";
 import { Drawing } from "../marks";
 import { Surface, type Input } from "../surface";
 import { theme } from "../theme";
 import { XyChart, type Series } from "../xychart";
-import type { Entry } from "./entry";
-
-function Curves({ picture: p }: { picture: ActivationCurves }) {
-  const series = useMemo(() => {
-    const used = vitrine.model.activation;
-    const line = (key: string, name: string, tone: string, values: readonly number[]): Series => ({
-      name: key === used ? `${name} (here)` : name,
-      tone: key === used ? `${tone} strong` : tone,
-      draw: "line",
-      dashed: key !== used,
-      points: values.map((y, i) => ({ x: p.x[i]!, y, text: `${name}\nof ${exact(p.x[i])} is ${exact(y)}` })),
-    });
-    const same = used === "gelu_exact" ? line("gelu_exact", "GELU", "attention", p.geluExact) : line("gelu_tanh", "GELU", "attention", p.geluTanh);
-    return [line("relu", "ReLU", "plain", p.relu), same, line("silu", "SiLU", "mlp", p.silu)];
-  }, [p]);
-  const active = useMemo(() => ({
-    x: { label: "layer", domain: [-0.5, p.active.length - 0.5] as const, format: (v: number) => (Number.isInteger(v) ? String(v) : "") },
-    y: { label: "share of hidden units above zero", domain: [0, 1] as const, format: (v: number) => percent(v).replace(".0", "") },
-    series: [{
-      name: "active", tone: "mlp", draw: "both" as const, named: false,
-      points: p.active.map((y, x) => ({ x, y, text: `layer ${x}\n${percent(y)} of the hidden units are above zero` })),
-    }],
-  }), [p]);
-  return (
-    <>
-      <p class="row-title">The functions <MadeOf of="toy" /></p>
-      <XyChart
-        label="Activation functions from −2 to 2."
-        x={useMemo(() => ({ label: "input a", domain: [-2, 2] as const }), [])}
-        y={useMemo(() => ({ label: "output", domain: [-0.4, 2] as const }), [])}
-        series={series}
-        height={330}
-        right={100}
-      />
-      <p class="row-title">How many hidden units are above zero <MadeOf of="run" /></p>
-      <XyChart label="Share of hidden units above zero, by layer." {...active} height={200} right={20} />
-    </>
-  );
-}
-
-export const activationCurves: Entry<"activation-curves"> = {
-  made: ["toy", "run"],
-  draw: Curves,
-  table: (p) => ({ columns: ["a", "ReLU", "GELU, tanh form", "GELU, exact", "SiLU"], rows: p.x.map((x, i) => [x, p.relu[i]!, p.geluTanh[i]!, p.geluExact[i]!, p.silu[i]!]) }),
-};
 
 const titles = { linear: "linear", relu: "ReLU", reglu: "ReGLU", geglu: "GeGLU" } as const;
 
@@ -77,7 +30,7 @@ function shaded(hex: string, light: number): string {
   return `rgb(${[1, 3, 5].map((at) => Math.min(255, Math.round(parseInt(hex.slice(at, at + 2), 16) * factor))).join(" ")})`;
 }
 
-function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
+export function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const [turn, set] = useState(0.6);
   const [slice, cut] = useState(Math.min(3, p.sliceAt.length - 1));
@@ -245,14 +198,3 @@ function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: reado
     </div>
   );
 }
-
-export const mlpSurfaces: Entry<"mlp-surfaces"> = {
-  made: ["toy"],
-  draw: Surfaces,
-  wide: true,
-  table: (p) => ({
-    columns: ["kind", "x[1]", ...p.x.map((x) => `x[0] = ${number(x)}`)],
-    rows: p.kinds.flatMap((kind, k) => p.sliceAt.map((at, s) => [titles[kind], at, ...p.slices[k]![s]!])),
-    note: "The slices. The JSON has the whole surfaces and the weights.",
-  }),
-};

@@ -1,19 +1,10 @@
 // Norms: what one does to a vector of two numbers, and what enters and leaves every norm of this run.
 
-import { useMemo, useState } from "preact/hooks";
-import { axis, logDomain } from "../axes";
-import { Dumbbells } from "../bars";
-import { Choice } from "../controls";
-import type { FinalNorm, NormGeometry, NormStatistics } from "../data";
-import { floats } from "../decode";
-import { place, tokenAt, vitrine } from "../document";
+import { axis } from "../axes";
+import type { NormGeometry } from "../data";
 import { exact, number, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing } from "../marks";
-import { Reproduce, type Reproduction } from "../recipe";
-import { normOff } from "../recipes";
-import { XyChart, type Series } from "../xychart";
-import type { Entry } from "./entry";
 
 type Pair = readonly [number, number];
 
@@ -58,7 +49,7 @@ function Plane({ stage, size, low, high, circle }: { stage: Stage; size: number;
   );
 }
 
-function Geometry({ picture: p }: { picture: NormGeometry }) {
+export function Geometry({ picture: p }: { picture: NormGeometry }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const rows: { name: string; model: boolean; stages: Stage[] }[] = [
     {
@@ -102,138 +93,3 @@ function Geometry({ picture: p }: { picture: NormGeometry }) {
     </div>
   );
 }
-
-export const layerNorm: Entry<"layer-norm"> = {
-  made: ["toy"],
-  draw: Geometry,
-  wide: true,
-  table: (p) => ({
-    columns: ["", "first", "second"],
-    rows: [["x", ...p.x], ["x − mean", ...p.centered], ["÷ σ", ...p.scaled], ["LayerNorm, with weight and bias", ...p.layerNorm], ["x ÷ rms", ...p.rmsScaled], ["RMSNorm, with weight", ...p.rmsNorm], ["weight", ...p.weight], ["bias", ...p.bias]],
-    note: `mean ${exact(p.mean)}, σ ${exact(p.sigma)}, rms ${exact(p.rms)}`,
-  }),
-};
-
-type Statistic = "rms" | "sigma" | "mean" | "weight";
-
-/** What the norms of one name do, in words. */
-function kindTitle(kind: string): string {
-  const part = kind.startsWith("ln1") ? "attention" : kind.startsWith("ln2") ? "the MLP" : null;
-  if (kind === "ln_final") return "final norm";
-  if (part === null) return kind;
-  if (kind.endsWith("_post")) return `on what ${part} adds (${kind})`;
-  return `${vitrine.model.normPlace === "after" ? "behind" : "in front of"} ${part} (${kind})`;
-}
-
-/** Norms of one kind, with their layers; the final norm has none. */
-function kindsOf(norms: readonly string[]): { kind: string; at: { index: number; layer: number }[] }[] {
-  const kinds = new Map<string, { index: number; layer: number }[]>();
-  norms.forEach((name, index) => {
-    const [, layer = "", kind = name] = /^blocks\.(\d+)\.(.*)$/.exec(name) ?? [];
-    kinds.set(kind, [...(kinds.get(kind) ?? []), { index, layer: layer === "" ? -1 : Number(layer) }]);
-  });
-  return [...kinds].map(([kind, at]) => ({ kind, at }));
-}
-
-function Statistics({ picture: p }: { picture: NormStatistics }) {
-  const [what, choose] = useState<Statistic>("rms");
-  const [picked, pick] = useState<Reproduction | null>(null);
-  const charts = useMemo(() => {
-    const lines: Record<Statistic, readonly { name: string; tone: string; values: readonly number[]; dashed: boolean }[]> = {
-      rms: [{ name: "enters", tone: "mlp", values: p.inRms, dashed: true }, { name: "leaves", tone: "attention", values: p.outRms, dashed: false }],
-      sigma: [{ name: "enters", tone: "mlp", values: p.inSigma, dashed: true }, { name: "leaves", tone: "attention", values: p.outSigma, dashed: false }],
-      mean: [{ name: "enters", tone: "mlp", values: p.inMean, dashed: true }, { name: "leaves", tone: "attention", values: p.outMean, dashed: false }],
-      weight: [{ name: "largest", tone: "plain", values: p.weightMax, dashed: true }, { name: "mean", tone: "attention", values: p.weightMean, dashed: false }, { name: "smallest", tone: "plain", values: p.weightMin, dashed: true }],
-    };
-    const all = lines[what].flatMap((line) => line.values);
-    const log = what === "rms" || what === "sigma";
-    const [low, high] = [Math.min(...all), Math.max(...all)];
-    const pad = (high - low || 1) * 0.08;
-    const titles = { rms: "root mean square, log", sigma: "standard deviation, log", mean: "mean", weight: "weight of the norm" };
-    const y = { label: titles[what], domain: log ? logDomain(all) : ([low - pad, high + pad] as const), log };
-    const layers = vitrine.model.nLayers;
-    const ticks = Array.from({ length: layers }, (_, i) => i).filter((i) => i % Math.ceil(layers / 10) === 0);
-    const kinds = kindsOf(p.norms);
-    return {
-      panels: kinds.filter(({ at }) => at[0]!.layer >= 0).map(({ kind, at }) => ({
-        kind,
-        x: { label: "layer", domain: [0, Math.max(1, layers - 1)] as const, ticks, format: String },
-        y,
-        series: lines[what].map(({ name, tone, values, dashed }): Series => ({
-          name, tone, dashed, draw: "both",
-          points: at.map(({ index, layer }) => ({ x: layer, y: values[index]!, text: `${p.norms[index]}\n${name} ${exact(values[index])}\nclick or Enter: how to switch it off`, pick: () => pick(normOff(p.norms[index]!)) })),
-        })),
-      })),
-      alone: kinds.filter(({ at }) => at[0]!.layer < 0).map(({ kind, at }) => `${kindTitle(kind)}: ${lines[what].map(({ name, values }) => `${name} ${number(values[at[0]!.index])}`).join(", ")}`),
-    };
-  }, [p, what]);
-  return (
-    <>
-      <Choice
-        label="Statistic"
-        options={[{ value: "rms", name: "RMS" }, { value: "sigma", name: "σ" }, { value: "mean", name: "mean" }, { value: "weight", name: "weights" }]}
-        value={what}
-        onChange={choose}
-      />
-      <div class="slice-grid">
-        {charts.panels.map(({ kind, ...chart }) => (
-          <div key={kind}>
-            <p class="panel-title">{kindTitle(kind)}</p>
-            <XyChart label={`Statistics entering and leaving each norm ${kindTitle(kind)}.`} {...chart} height={210} right={60} />
-          </div>
-        ))}
-      </div>
-      {charts.alone.map((words) => <p class="remark" key={words}>The {words}.</p>)}
-      {picked !== null && <Reproduce key={picked.title} of={picked} onClose={() => pick(null)} />}
-    </>
-  );
-}
-
-export const normStatistics: Entry<"norm-statistics"> = {
-  made: ["run"],
-  draw: Statistics,
-  table: (p) => {
-    const tokens = p.perToken === null ? null : floats(p.perToken);
-    const n = p.perToken?.shape[2] ?? 0;
-    return {
-      columns: ["norm", "mean in", "σ in", "RMS in", "mean out", "σ out", "RMS out", "weight: mean", "smallest", "largest", ...Array.from({ length: n }, (_, i) => `RMS in, ${i}: ${tokenAt(i)}`)],
-      rows: p.norms.map((name, i) => [name, p.inMean[i]!, p.inSigma[i]!, p.inRms[i]!, p.outMean[i]!, p.outSigma[i]!, p.outRms[i]!, p.weightMean[i]!, p.weightMin[i]!, p.weightMax[i]!,
-        ...(tokens === null ? [] : Array.from(tokens.subarray(i * 2 * n, i * 2 * n + n)))]),
-    };
-  },
-};
-
-const fewTokens = 40;
-
-function Final({ picture: p }: { picture: FinalNorm }) {
-  const domain = logDomain([...p.before, ...p.after]);
-  if (p.before.length <= fewTokens)
-    return (
-      <Dumbbells
-        label="Root mean square of each token before and after the final norm."
-        axis={{ label: "RMS, log", domain, log: true }}
-        rows={p.before.map((before, i) => ({
-          name: tokenAt(i),
-          from: { value: before, name: "before", text: `${place(i)}\nRMS before the final norm ${exact(before)}` },
-          to: { value: p.after[i]!, name: "after", text: `${place(i)}\nRMS after the final norm ${exact(p.after[i])}` },
-        }))}
-      />
-    );
-  const line = (name: string, tone: string, values: readonly number[], dashed: boolean): Series => ({
-    name, tone, dashed, draw: "line", points: values.map((y, x) => ({ x, y, text: `${place(x)}\nRMS ${name} ${exact(y)}` })),
-  });
-  return (
-    <XyChart
-      label="Root mean square of each token before and after the final norm."
-      x={{ label: "position", domain: [0, p.before.length - 1] }}
-      y={{ label: "RMS, log", domain, log: true }}
-      series={[line("before", "mlp", p.before, true), line("after", "attention", p.after, false)]}
-    />
-  );
-}
-
-export const finalNorm: Entry<"final-norm"> = {
-  made: ["run"],
-  draw: Final,
-  table: (p) => ({ columns: ["position", "token", "RMS before", "RMS after"], rows: p.before.map((before, i) => [i, tokenAt(i), before, p.after[i]!]) }),
-};

@@ -9,9 +9,8 @@ import { count, exact, percent } from "../format";
 import { ScaleKey } from "../heat";
 import { Reproduce, type Reproduction } from "../recipe";
 import { layerOff } from "../recipes";
-import type { Entry } from "./entry";
 
-function Next({ picture: p }: { picture: NextTokens }) {
+export function Next({ picture: p }: { picture: NextTokens }) {
   const cell = useMemo(() => (row: number, position: number): Cell => {
     const [id, prob] = [p.ids[position]![row]!, p.probs[position]![row]!];
     const follows = vitrine.tokens[position + 1]?.id;
@@ -38,17 +37,7 @@ function Next({ picture: p }: { picture: NextTokens }) {
   );
 }
 
-export const nextTokens: Entry<"next-tokens"> = {
-  made: ["run"],
-  draw: Next,
-  wide: true,
-  table: (p) => ({
-    columns: ["position", "after", "rank", "token", "id", "probability"],
-    rows: p.ids.flatMap((ids, position) => ids.map((id, i) => [position, tokenAt(position), i + 1, spelling(id), id, p.probs[position]![i]!])),
-  }),
-};
-
-function Lens({ picture: p }: { picture: LogitLens }) {
+export function Lens({ picture: p }: { picture: LogitLens }) {
   const [what, choose] = useState<"top" | "final">("top");
   const [picked, pick] = useState<Reproduction | null>(null);
   const depths = p.depths.length;
@@ -86,14 +75,3 @@ function Lens({ picture: p }: { picture: LogitLens }) {
     </>
   );
 }
-
-export const logitLens: Entry<"logit-lens"> = {
-  made: ["run"],
-  draw: Lens,
-  wide: true,
-  table: (p) => ({
-    columns: ["position", "after", "depth", "most likely", "probability", "KL from the final prediction, nats", "probability of the final token", "its rank"],
-    rows: p.positions.flatMap((position, col) => p.depths.map((depth, d) =>
-      [position, tokenAt(position), depth, spelling(p.ids[col]![d]![0]!), p.probs[col]![d]![0]!, p.kl[col]![d]!, p.finalProb[col]![d]!, p.finalRank[col]![d]!])),
-  }),
-};

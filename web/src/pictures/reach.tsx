@@ -7,7 +7,6 @@ import type { Reach } from "../data";
 import { count, number, plural, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
-import type { Entry } from "./entry";
 
 function bytes(n: number): string {
   if (n >= 2 ** 30) return `${number(n / 2 ** 30)} GiB`;
@@ -28,7 +27,7 @@ export function atFullContext(windows: readonly number[], context: number): { wi
 
 const line = 24;
 
-function Reaches({ picture: p }: { picture: Reach }) {
+export function Reaches({ picture: p }: { picture: Reach }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const context = p.contextLength > 0 ? p.contextLength : 8192;
   const layers = useMemo(() => atFullContext(p.layers.map((one) => one.window), context), [p, context]);
@@ -87,12 +86,3 @@ function Reaches({ picture: p }: { picture: Reach }) {
     </>
   );
 }
-
-export const reach: Entry<"reach"> = {
-  made: ["model"],
-  draw: Reaches,
-  table: (p) => ({
-    columns: ["layer", "window (0: global)", "sees from", "receives from", "cached positions", "room", "bytes"],
-    rows: p.layers.map((l) => [l.layer, l.window, l.sees, l.receives, l.cached, l.room, l.bytes]),
-  }),
-};

@@ -8,7 +8,6 @@ import { count, number, percent, plural, short } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 import { hideTip, showTip } from "../tip";
-import type { Entry } from "./entry";
 
 const lastShown = 120;
 
@@ -16,7 +15,7 @@ function hex(byte: number): string {
   return byte.toString(16).padStart(2, "0");
 }
 
-function Tokens({ picture }: { picture: TokensPicture }) {
+export function Tokens({ picture }: { picture: TokensPicture }) {
   const [all, showAll] = useState(false);
   const { tokens } = vitrine;
   // The end of a long prompt: the answer follows it.
@@ -58,15 +57,6 @@ function Tokens({ picture }: { picture: TokensPicture }) {
   );
 }
 
-export const tokensPicture: Entry<"tokens"> = {
-  made: ["run"],
-  draw: Tokens,
-  table: () => ({
-    columns: ["position", "piece", "id", "first byte", "end byte", "control"],
-    rows: vitrine.tokens.map((token, i) => [i, tokenAt(i), token.id, token.offsets?.[0] ?? null, token.offsets?.[1] ?? null, token.control ? "yes" : "no"]),
-  }),
-};
-
 interface Node {
   text: string;
   /** Columns of leaves that it covers, [from, to). */
@@ -99,7 +89,7 @@ function walk(node: Node, visit: (node: Node, parent: Node | null) => void, pare
 const rowHeight = 34;
 const treesShown = 40;
 
-function MergeTrees({ picture }: { picture: Merges }) {
+export function MergeTrees({ picture }: { picture: Merges }) {
   const last = picture.steps.length;
   const [done, set] = useState(last);
   const [all, showAll] = useState(false);
@@ -160,18 +150,7 @@ function Tree({ tree, done, picture }: { tree: Node; done: number; picture: Merg
   );
 }
 
-export const merges: Entry<"merges"> = {
-  made: ["run"],
-  draw: MergeTrees,
-  wide: true,
-  table: (p) => ({
-    columns: ["merge", "left", "right", "gives", "id", "order"],
-    rows: p.steps.map((s, i) => [i + 1, spelling(s.left), spelling(s.right), visible(s.piece), s.id, s.order]),
-    note: p.orderNote,
-  }),
-};
-
-function SplitRows({ picture }: { picture: Splits }) {
+export function SplitRows({ picture }: { picture: Splits }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const most = Math.max(...picture.splits.map((s) => s.bitsPerByte));
   const chosen = picture.splits.find((s) => s.chosen);
@@ -207,13 +186,3 @@ function SplitRows({ picture }: { picture: Splits }) {
     </div>
   );
 }
-
-export const splits: Entry<"splits"> = {
-  made: ["run"],
-  draw: SplitRows,
-  table: (p) => ({
-    columns: ["split", "tokens", "the tokenizer's", "ln p", "bits per byte"],
-    rows: p.splits.map((s) => [s.pieces.map(visible).join(" | "), s.ids.length, s.chosen ? "yes" : "no", s.logprob, s.bitsPerByte]),
-    note: `There are about 10^${number(p.log10Count, 3)} ways to cut ${visible(p.spelled).slice(0, 80)}.`,
-  }),
-};

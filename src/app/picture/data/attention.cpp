@@ -1,5 +1,6 @@
 // Pictures of attention: who looks where, how heads share keys, what a cap changes, what a layer can reach.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -23,6 +24,75 @@ double before_cap(double capped, double cap) { return cap * std::atanh(std::min(
 std::string largest_text(double largest, double cap) { return at_least(fmt::format("{:.3g}", largest), largest, cap); }
 
 constexpr int64_t kDefaultSpan = 8192;  // positions of a cache where the context has no limit
+
+// The two heads that look most at a place, by place.
+PictureJson most_looking(const PictureJson& p) {
+  PictureJson rows = PictureJson::array();
+  for (const auto& [key, name] :
+       {std::pair{"onFirst", "first token"}, std::pair{"onPrevious", "token before"}, std::pair{"onSelf", "token itself"}}) {
+    std::vector<std::array<double, 3>> heads;
+    for (size_t l = 0; l < p.at(key).size(); ++l)
+      for (size_t h = 0; h < p.at(key)[l].size(); ++h)
+        if (!p.at(key)[l][h].is_null())
+          heads.push_back({-p.at(key)[l][h].get<double>(), static_cast<double>(l), static_cast<double>(h)});
+    std::sort(heads.begin(), heads.end());
+    heads.resize(2, {std::nan(""), std::nan(""), std::nan("")});
+    PictureJson& row = rows.emplace_back(PictureJson{{"at", name}, {"heads", PictureJson::array()}});
+    for (const auto& [weight, layer, head] : heads)
+      row["heads"].push_back({{"layer", number(layer)}, {"head", number(head)}, {"weight", number(-weight)}});
+  }
+  return rows;
+}
+
+void declare_tables(PictureJson& p, const PictureOptions& options) {
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "how flat each head is, from 0 (one token) to 1 (everywhere alike); --layer and --head show a head's weights", "most": 23,
+     "grid": {"corner": "head \\ layer", "rows": "{#1}", "columns": "{#0}", "values": "flatness.*.*", "middle": 0.5, "reach": 0.5, "across": true}},
+    {"note": "mean weight of the heads that look there most",
+     "columns": [["at", "mostLooking.*.at"], ["layer", "mostLooking.*.heads.0.layer"], ["head", "mostLooking.*.heads.0.head"], ["weight", "mostLooking.*.heads.0.weight", ".3f"],
+       ["layer", "mostLooking.*.heads.1.layer"], ["head", "mostLooking.*.heads.1.head"], ["weight", "mostLooking.*.heads.1.weight", ".3f"]]},
+    {"note": "The single weights are in the JSON.", "detail": true, "columns": [["layer", "#0"], ["head", "#1"], ["flatness", "flatness.*.*"],
+       ["on the first token", "onFirst.*.*"], ["on the token before", "onPrevious.*.*"], ["on itself", "onSelf.*.*"]]}
+  ])json");
+  p["mostLooking"] = most_looking(p);
+  if (!options.layer && !options.head) return;
+  const bool full = p.at("level") == "full";
+  const std::string head = fmt::format("{}.{}", options.layer.value_or(0), options.head.value_or(0));
+  PictureJson& tables = p["tables"];
+  tables.erase(1);
+  tables[0] = {{"note", fmt::format("weights of layer {}, head {}{}", options.layer.value_or(0), options.head.value_or(0),
+                                    full ? "" : ", the largest of each tile")},
+               {"keep", "last"},
+               {"grid",
+                {{"corner", full ? "target \\ source" : "tokens from"},
+                 {"rows", full ? "{#0} {#0|at}" : "{tiles.from.#0}"},
+                 {"columns", full ? "{#1|at}" : "{tiles.from.#1}"},
+                 {"values", (full ? "patterns." : "tiles.max.") + head + ".*.*"},
+                 {"square", true},
+                 {"blank", true}}}};
+}
+
+// What caps change, in words: of the head where it is most, and of the logits.
+PictureJson capped_in_words(const PictureJson& p) {
+  PictureJson rows = PictureJson::array();
+  const auto most = [](const PictureJson& layers) {
+    PictureJson largest = 0;
+    for (const PictureJson& layer : layers)
+      for (const PictureJson& value : layer) largest = std::max(largest, value);
+    return largest;
+  };
+  const auto add = [&](const char* what, const PictureJson& of, const auto& pick) {
+    const double largest = pick(of.at("largest")).template get<double>();
+    rows.push_back({{"what", what},
+                    {"cap", of.at("cap")},
+                    {"changed", pick(of.at("changed"))},
+                    {"beyondHalf", pick(of.at("beyondHalf"))},
+                    {"largest", at_least(fmt::format("{:.4g}", largest), largest, of.at("cap").get<double>())}});
+  };
+  if (!p.at("attention").is_null()) add("scores of the head most changed", p.at("attention"), most);
+  if (!p.at("final").is_null()) add("logits", p.at("final"), [](const PictureJson& value) { return value; });
+  return rows;
+}
 
 }  // namespace
 
@@ -53,6 +123,11 @@ PictureJson data_of_head_grouping(Studio& studio) {
   p["parameters"] = {{"q", q}, {"k", k}, {"v", k}, {"o", q}};
   p["cacheBytesPerPosition"] = cache;
   p["cacheBytesPerPositionMha"] = cache * per_group;
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "{kind}", "most": 23, "columns": [["key and value head", "#0"], ["query heads", "groups.*"]]},
+    {"note": "parameters of one layer", "columns": [["W_Q", "parameters.q"], ["W_K", "parameters.k"], ["W_V", "parameters.v"], ["W_O", "parameters.o"],
+       ["cache bytes/position", "cacheBytesPerPosition"]]}
+  ])json");
   return p;
 }
 
@@ -99,6 +174,11 @@ PictureJson data_of_softmax(Studio& studio) {
   p["alt"] =
       fmt::format("Scores 0 and −0.693 become weights 2/3 and 1/3. In this run the largest weight, {:.3f}, is on token {}.{}",
                   seen.row_weights[strongest], strongest, sinks);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "layer {layer}, head {head}, target {target} {target|at}", "keep": "last", "most": 24,
+     "columns": [["at", "sources.*"], ["source", "sources.*", "at"], ["score", "scores.*", ".3f"], ["weight", "weights.*", ".4f"]]},
+    {"note": "the sink", "columns": [["score", "sink.score", ".3f"], ["weight", "sink.weight", ".4f"]]}
+  ])json");
   return p;
 }
 
@@ -163,7 +243,11 @@ PictureJson data_of_attention(Studio& studio) {
     for (const LayerPatterns& layer : seen.patterns)
       p["patterns"].push_back(packed(std::span<const uint16_t>(layer.full), {s.n_heads, seen.tokens, seen.tokens}, k16, true));
   } else {
-    p["tiles"] = {{"bins", level.bins}, {"tokensPerBin", level.tokens_per_bin}, {"max", PictureJson::array()}};
+    p["tiles"] = {{"bins", level.bins},
+                  {"tokensPerBin", level.tokens_per_bin},
+                  {"from", PictureJson::array()},
+                  {"max", PictureJson::array()}};
+    for (int64_t bin = 0; bin < level.bins; ++bin) p["tiles"]["from"].push_back(bin * level.tokens_per_bin);
     for (const LayerPatterns& layer : seen.patterns)
       p["tiles"]["max"].push_back(packed(std::span<const uint8_t>(layer.tiles), {s.n_heads, level.bins, level.bins}, k8, true));
     if (level.top > 0) {
@@ -180,6 +264,8 @@ PictureJson data_of_attention(Studio& studio) {
   p["onFirst"] = table(first);
   p["onPrevious"] = table(previous);
   p["onSelf"] = table(self);
+  declare_tables(p, studio.options);
+
   return p;
 }
 
@@ -200,7 +286,11 @@ PictureJson data_of_soft_cap(Studio& studio) {
   const std::vector<double> example = {0.5, 1, 2, 3};
   std::vector<double> capped;
   for (const double v : example) capped.push_back(2 * std::tanh(v / 2));
-  p["example"] = {{"cap", 2}, {"x", numbers(example)}, {"y", numbers(capped)}};
+  p["example"] = {{"cap", 2},
+                  {"x", numbers(example)},
+                  {"y", numbers(capped)},
+                  {"inCaps", {{"x", {0.25, 0.5, 1, 1.5}}, {"y", PictureJson::array()}}}};
+  for (const double y : capped) p["example"]["inCaps"]["y"].push_back(number(y / 2));
   p["attention"] = p["final"] = nullptr;
   std::string alt = "A curve along the diagonal near 0 that levels off at the cap.";
   if (const double cap = facts.attention_softcap; cap != 0) {
@@ -215,8 +305,15 @@ PictureJson data_of_soft_cap(Studio& studio) {
         scores += c.scores, moved += c.changed, most = std::max(most, largest.back().back());
       }
     }
-    p["attention"] = {
-        {"cap", number(cap)}, {"changed", table(changed)}, {"beyondHalf", table(half)}, {"largest", table(largest)}};
+    p["attention"] = {{"cap", number(cap)},
+                      {"changed", table(changed)},
+                      {"beyondHalf", table(half)},
+                      {"largest", table(largest)},
+                      {"most", PictureJson::array()}};
+    for (const auto& layer : largest) {
+      PictureJson& row = p["attention"]["most"].emplace_back(PictureJson::array());
+      for (const double value : layer) row.push_back(is_most(value, cap));
+    }
     alt += fmt::format(" Attention scores are capped at {:g}: {:.2f} % of them change, the largest was {}.", cap,
                        100 * moved / scores, largest_text(most, cap));
   }
@@ -226,11 +323,38 @@ PictureJson data_of_soft_cap(Studio& studio) {
     p["final"] = {{"cap", number(cap)},
                   {"changed", number(c.changed / c.scores)},
                   {"beyondHalf", number(c.beyond_half / c.scores)},
-                  {"largest", number(largest)}};
+                  {"largest", number(largest)},
+                  {"most", is_most(largest, cap)}};
     alt += fmt::format(" Logits are capped at {:g}: {:.2f} % of them change, the largest was {}.", cap,
                        100 * c.changed / c.scores, largest_text(largest, cap));
   }
   p["alt"] = alt;
+  p["capped"] = capped_in_words(p);
+  p["uncapped"] = any ? PictureJson(nullptr) : PictureJson(true);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "% of scores that the cap changes by more than 1 %", "most": 23,
+     "grid": {"corner": "head \\ layer", "rows": "{#1}", "columns": "{#0}", "values": "attention.changed.*.*", "across": true, "as": "%"}},
+    {"columns": [["capped", "capped.*.what"], ["cap", "capped.*.cap"], ["changed", "capped.*.changed", "%"], ["beyond half", "capped.*.beyondHalf", "%"], ["largest", "capped.*.largest"]]},
+    {"detail": true, "columns": [["layer", "#0"], ["head", "#1"], ["changed by more than 1 %", "attention.changed.*.*"],
+       ["beyond half the cap", "attention.beyondHalf.*.*"], ["largest |score|", "attention.largest.*.*"]]},
+    {"if": "uncapped", "note": "an example with cap {example.cap}", "columns": [["score", "example.x.*"], ["capped", "example.y.*"]]}
+  ])json");
+  p["diagonal"] = {-1.25, 1.25};
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "title": "The bend", "made": "toy", "label": "The soft cap: the hyperbolic tangent, in units of the cap.", "height": 320,
+     "x": {"label": "score, in caps", "domain": [-4, 4]}, "y": {"label": "capped score, in caps", "domain": [-1.25, 1.25]},
+     "series": [
+       {"name": "capped", "tone": "attention", "draw": "line", "x": "curve.x.*", "y": "curve.y.*", "hint": "score {curve.x.*} × cap\nbecomes {curve.y.*} × cap"},
+       {"name": "as it was", "tone": "plain", "draw": "line", "dashed": true, "x": "diagonal.*", "y": "diagonal.*", "hint": "score {diagonal.*} × cap, uncapped"},
+       {"name": "cap of {example.cap}", "tone": "mlp", "draw": "dots", "x": "example.inCaps.x.*", "y": "example.inCaps.y.*",
+        "hint": "with cap {example.cap}\n{example.x.*} becomes {example.y.*}"}]},
+    {"kind": "grid", "if": "attention", "title": "Share of the scores that the cap of {attention.cap} changes by more than 1 %", "made": "run",
+     "label": "Share of attention scores changed by the cap, by layer and head.", "values": "attention.changed.*.*",
+     "rows": "layer {#0}", "columns": "head {#1}", "scale": "sequential", "cell": 72, "tall": 26, "write": "%",
+     "hint": "layer {#0}, head {#1}\nchanged by more than 1 %: {attention.changed.*.*|%}\nbeyond half the cap: {attention.beyondHalf.*.*|%}\nlargest |score| {attention.largest.*.*}{attention.most.*.*| or more}",
+     "pick": {"do": "head", "with": ["{#0}", "{#1}"], "says": "how to switch the head off"}, "key": {"label": "share", "as": "%"}},
+    {"kind": "remark", "if": "final", "text": "The final logits are capped at {final.cap}: {final.changed|%} of them change by more than 1 %, {final.beyondHalf|%} lie beyond half the cap, the largest before the cap is {final.largest}{final.most| or more}."}
+  ])json");
   return p;
 }
 
@@ -293,6 +417,11 @@ PictureJson data_of_reach(Studio& studio) {
       "if all did.",
       global_layers, plural(s.n_layers, "layer"), s.n_layers == 1 ? "s" : "", plural(span, "position"),
       static_cast<double>(at_context) / 1048576, static_cast<double>(global) / 1048576);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "what the last token sees, and what can have reached it through the layers before",
+     "columns": [["layer", "layers.*.layer"], ["window (0: all)", "layers.*.window"], ["sees from", "layers.*.sees"], ["hears from", "layers.*.receives"],
+       ["cached", "layers.*.cached"], ["room", "layers.*.room"], ["bytes", "layers.*.bytes"]]}
+  ])json");
   return p;
 }
 

@@ -156,6 +156,18 @@ PictureJson data_of_embedding_cosine(Studio& studio) {
   p["cosine"] = table(grid);
   p["lengths"] = numbers(lengths(rows, n));
   p["missing"] = chosen.missing;
+  p["wide"] = n > 14;
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "cosines", "grid": {"corner": "word", "rows": "{ids.#0|token}", "columns": "{ids.#1|token}", "values": "cosine.*.*", "square": true}},
+    {"detail": true, "columns": [["token", "ids.*", "token"], ["group", "groups.*"], ["length", "lengths.*"]]},
+    {"detail": true, "columns": [["not a single token in this vocabulary", "missing.*"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "grid", "label": "Cosine between embeddings.", "values": "cosine.*.*", "rows": "{ids.#0|token}", "columns": "{ids.#1|token}",
+     "scale": "diverging", "most": 1, "cell": 46, "write": ".2f",
+     "hint": "{ids.#0|token} and {ids.#1|token}\ncosine {cosine.*.*}\ngroups: {groups.#0}, {groups.#1}\nlengths {lengths.#0} and {lengths.#1}",
+     "key": {"label": "cosine: 1 is the same direction", "low": "−1", "high": "1"}}
+  ])json");
   return p;
 }
 
@@ -219,6 +231,15 @@ PictureJson data_of_embedding_neighbors(Studio& studio) {
               fmt::format("Beside the words of the sum, the nearest is \"{}\".", nearest));
   p["terms"] = std::move(written);
   p["neighbors"] = std::move(neighbors);
+  p["tables"] = PictureJson::parse(R"json([
+    {"columns": [["rank", "#0", "ordinal"], ["token", "neighbors.*.id", "token"], ["cosine", "neighbors.*.cosine", ".4f"], ["", "neighbors.*.term", "in the sum"]]}
+  ])json");
+  p["sum"] = expression;
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "bars", "title": "{sum} ≈ ?", "label": "Tokens nearest to the sum.", "name": "{neighbors.*.id|token}", "value": "neighbors.*.cosine", "most": 1,
+     "faint": "neighbors.*.term", "note": "{neighbors.*.cosine|.2f}{neighbors.*.term|, part of the sum}",
+     "hint": "{neighbors.*.id|token}\ncosine with the sum {neighbors.*.cosine}{neighbors.*.term|\nitself part of the sum}\nid {neighbors.*.id}"}
+  ])json");
   return p;
 }
 
@@ -259,6 +280,22 @@ PictureJson data_of_position_vectors(Studio& studio) {
   p["cosine"] = table(grid);
   p["lengths"] = numbers(lengths(seen.position_rows, n));
   p["tokenLengths"] = numbers(lengths(seen.embed_rows, n));
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "cosines", "grid": {"corner": "position", "rows": "{positions.#0}", "columns": "{positions.#1}", "values": "cosine.*.*", "square": true}},
+    {"detail": true, "columns": [["position", "positions.*"], ["length", "lengths.*"], ["length of the token's vector", "tokenLengths.*"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "grid", "label": "Cosine between position vectors.", "values": "cosine.*.*", "rows": "{positions.#0}", "columns": "{positions.#1}", "columnTitle": "position",
+     "scale": "diverging", "most": 1, "cell": 34, "hint": "positions {positions.#0} and {positions.#1}\ncosine {cosine.*.*}",
+     "key": {"label": "cosine", "low": "−1", "high": "1"}},
+    {"kind": "xy", "label": "Length of each position's vector and of the token's.", "height": 220,
+     "x": {"label": "position", "whole": true}, "y": {"label": "length", "zero": true},
+     "series": [
+       {"name": "position", "tone": "mlp", "draw": "both", "x": "positions.*", "y": "lengths.*",
+        "hint": "{positions.*|place}\nlength of the position's vector {lengths.*}"},
+       {"name": "token", "tone": "attention", "draw": "both", "x": "positions.*", "y": "tokenLengths.*",
+        "hint": "{positions.*|place}\nlength of the token's vector {tokenLengths.*}"}]}
+  ])json");
   return p;
 }
 

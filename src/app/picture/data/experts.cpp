@@ -1,6 +1,7 @@
 // Pictures of routing: which token went to which expert, and how evenly the experts are used.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "picture/data/studio.h"
@@ -44,6 +45,37 @@ PictureJson shares(const std::vector<float>& values, int64_t first, int64_t toke
   for (auto i = static_cast<size_t>(first * each); i < values.size(); ++i)
     stored.push_back(static_cast<uint16_t>(std::lround(std::clamp(values[i], 0.0f, 1.0f) * 65535.0f)));
   return packed(std::span<const uint16_t>(stored), {tokens - first, each}, 1.0 / 65535, false);
+}
+
+// Of the layer that is asked for: the weights of the experts that each of the last tokens has chosen (null: not chosen), and the
+// router's probabilities of the same experts.
+PictureJson one_layer_of(const Studio& studio, int64_t first) {
+  const ExpertSpec& spec = *studio.facts.experts;
+  const LayerExperts& kept = studio.seen.experts[static_cast<size_t>(*studio.options.layer)];
+  const auto tokens = static_cast<size_t>(studio.seen.tokens - first);
+  const size_t shown = std::min(tokens, size_t{kept.probabilities.empty() ? 24u : 12u}),
+               begin = static_cast<size_t>(studio.seen.tokens) - shown;
+  const auto count = static_cast<size_t>(spec.count), per_row = static_cast<size_t>(spec.per_row);
+  std::set<size_t> experts(kept.chosen.begin() + static_cast<std::ptrdiff_t>(begin * per_row), kept.chosen.end());
+  PictureJson one = {{"layer", *studio.options.layer}, {"experts", experts}, {"beside", tokens - shown}};
+  one["others"] = experts.size() < count ? fmt::format("; {} of {} experts", experts.size(), count) : "";
+  one["positions"] = one["weights"] = PictureJson::array();
+  one["probabilities"] = kept.probabilities.empty() ? PictureJson(nullptr) : PictureJson::array();
+  float most = 0;
+  for (size_t t = begin; t < begin + shown; ++t) {
+    std::vector<float> weights, probabilities;
+    for (const size_t e : experts) {
+      weights.push_back(std::nanf(""));
+      for (size_t i = t * per_row; i < (t + 1) * per_row; ++i)
+        if (kept.chosen[i] == e) most = std::max(most, weights.back() = kept.weights[i]);
+      if (!kept.probabilities.empty()) probabilities.push_back(kept.probabilities[t * count + e]);
+    }
+    one["positions"].push_back(t);
+    one["weights"].push_back(numbers(weights));
+    if (!kept.probabilities.empty()) one["probabilities"].push_back(numbers(probabilities));
+  }
+  one["most"] = number(static_cast<double>(most));
+  return one;
 }
 
 std::string how_weighed(const ExpertSpec& spec) {
@@ -95,7 +127,32 @@ PictureJson data_of_experts(Studio& studio) {
   p["count"] = spec.count;
   p["perToken"] = spec.per_row;
   p["first"] = first;
+  p["positions"] = PictureJson::array();
+  for (int64_t position = first; position < seen.tokens; ++position) p["positions"].push_back(position);
   p["layers"] = std::move(list);
+  constexpr size_t kMostLayers = 8;
+  constexpr int64_t kMostNamed = 3;
+  p["every"] = p["one"] = nullptr;
+  if (studio.options.layer) {
+    p["one"] = one_layer_of(studio, first);
+  } else {
+    p["every"] =
+        fmt::format("{} of each token, the heaviest first{}",
+                    spec.per_row > kMostNamed ? fmt::format("{} of the {} experts", kMostNamed, spec.per_row) : "experts",
+                    layers.size() > kMostLayers ? fmt::format(", in {} of {} layers", kMostLayers, layers.size()) : "");
+  }
+  p["tables"] = PictureJson::parse(R"json([
+    {"if": "every", "note": "{every}; --layer shows the weights of one", "keep": "last", "columns": [["at", "positions.*"], ["token", "positions.*", "at"],
+       ["layer {layers.0.layer}", "layers.0.chosen.*", "first 3"], ["layer {layers.1.layer}", "layers.1.chosen.*", "first 3"],
+       ["layer {layers.2.layer}", "layers.2.chosen.*", "first 3"], ["layer {layers.3.layer}", "layers.3.chosen.*", "first 3"], ["layer {layers.4.layer}", "layers.4.chosen.*", "first 3"],
+       ["layer {layers.5.layer}", "layers.5.chosen.*", "first 3"], ["layer {layers.6.layer}", "layers.6.chosen.*", "first 3"], ["layer {layers.7.layer}", "layers.7.chosen.*", "first 3"]]},
+    {"note": "layer {one.layer}: weights of the chosen experts{one.others}", "beside": "one.beside",
+     "grid": {"corner": "token", "rows": "{one.positions.#0|at}", "columns": "{one.experts.#1}", "values": "one.weights.*.*", "reach": "one.most", "blank": true}},
+    {"note": "layer {one.layer}: the router's probabilities{one.others}", "beside": "one.beside",
+     "grid": {"corner": "token", "rows": "{one.positions.#0|at}", "columns": "{one.experts.#1}", "values": "one.probabilities.*.*", "reach": "one.most"}},
+    {"note": "The probabilities of all experts are in the JSON.", "detail": true, "columns": [["layer", "layers.#0.layer"], ["position", "positions.#1"],
+       ["token", "positions.#1", "at"], ["choice", "#2", "ordinal"], ["expert", "layers.*.chosen.*.*"], ["weight", "layers.*.weights.*.*"]]}
+  ])json");
   return p;
 }
 
@@ -123,9 +180,13 @@ PictureJson data_of_expert_load(Studio& studio) {
       if (share.back() > busiest.share) busiest = {share.back(), l, static_cast<int64_t>(e)};
       idle += kept.choices[e] > 0 ? 0 : 1;
     }
+    const auto [least, most] = std::minmax_element(share.begin(), share.end());
     list.push_back({{"layer", l},
                     {"share", numbers(share)},
                     {"probability", numbers(probability)},
+                    {"busiest", most - share.begin()},
+                    {"most", number(*most)},
+                    {"least", number(*least)},
                     {"idle", std::count(share.begin(), share.end(), 0.0)},
                     {"balance", number(balance)}});
   }
@@ -143,7 +204,36 @@ PictureJson data_of_expert_load(Studio& studio) {
   p["count"] = spec.count;
   p["perToken"] = spec.per_row;
   p["ideal"] = number(1 / count);
+  p["wide"] = spec.count > 12;
   p["layers"] = std::move(list);
+
+  p["every"] = studio.options.layer ? PictureJson(nullptr) : PictureJson(true);
+  p["one"] = nullptr;
+  p["chosen"] = studio.options.layer ? std::find(layers.begin(), layers.end(), *studio.options.layer) - layers.begin() : 0;
+  if (studio.options.layer) p["one"] = p["layers"][p["chosen"].get<size_t>()];
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "grid", "if": "every", "title": "Share of each layer's choices", "label": "Share of the choices, by layer and expert.", "values": "layers.*.share.*",
+     "rows": "layer {layers.#0.layer}", "columns": "{#1}", "columnTitle": "expert", "scale": "sequential", "cell": 46, "tall": 20, "write": "%",
+     "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.*.share.*|%} of the choices, an even load is {ideal|%}\nmean probability {layers.*.probability.*|%}",
+     "key": {"label": "share of the choices", "as": "%"}},
+    {"choose": "Layer", "each": "layers.*", "at": "chosen", "name": "{layers.#0.layer}", "charts": [
+      {"kind": "xy", "title": "layer {layers.#0.layer}: every expert", "label": "Load of the experts of layer {layers.#0.layer}.", "height": 230,
+       "x": {"label": "expert", "whole": true, "pad": 0.5}, "y": {"label": "share", "zero": true, "as": "%"},
+       "series": [
+         {"name": "of the choices", "tone": "attention", "draw": "dots", "y": "layers.#0.share.*",
+          "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.#0.share.*|%} of the choices\nmean probability {layers.#0.probability.*|%}"},
+         {"name": "probability", "tone": "mlp", "draw": "dots", "y": "layers.#0.probability.*",
+          "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.#0.share.*|%} of the choices\nmean probability {layers.#0.probability.*|%}"}],
+       "rules": [{"y": "ideal", "label": "even"}]},
+      {"kind": "remark", "text": "An even load is {ideal|%} for each expert. Without a token: {layers.#0.idle}. Balance {layers.#0.balance}, with an even load {perToken}."}]}
+  ])json");
+  p["tables"] = PictureJson::parse(R"json([
+    {"if": "every", "note": "an even load is {ideal|%} for each of {count} experts", "keep": "spread",
+     "columns": [["layer", "layers.*.layer"], ["busiest expert", "layers.*.busiest"], ["of the choices", "layers.*.most", "%"], ["least", "layers.*.least", "%"],
+       ["no token", "layers.*.idle"], ["balance", "layers.*.balance", ".3f"]]},
+    {"note": "layer {one.layer}; an even load is {ideal|%}", "columns": [["expert", "#0"], ["of the choices", "one.share.*", "%"], ["mean probability", "one.probability.*", "%"]]},
+    {"detail": true, "columns": [["layer", "layers.#0.layer"], ["expert", "#1"], ["of the choices", "layers.*.share.*"], ["mean probability", "layers.*.probability.*"]]}
+  ])json");
   return p;
 }
 

@@ -105,6 +105,54 @@ PictureJson data_of_gradient_norms(Studio& studio) {
                        {"rest", std::move(rest)},
                        {"all", number(own.parameters->all)}};
   }
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "gradient of the loss at the stream that enters each layer (the last row: that leaves the last), and of the layer's parameters", "keep": "spread",
+     "columns": [["layer", "#0"], ["|gradient|", "norms.*"], ["without norms", "withoutNorms.*"], ["attention", "parameters.attention.*"], ["MLP", "parameters.mlp.*"]]},
+    {"detail": true, "columns": [["parameters outside the layers", "parameters.rest.*.name"], ["|gradient|", "parameters.rest.*.norm"]]}
+  ])json");
+  p["stream"] = PictureJson::array();
+  const size_t layers = own.stream.size() - 1;
+  for (size_t l = 0; l <= layers; ++l)
+    p["stream"].push_back({{"name", l < layers ? fmt::format("entering layer {}", l) : "leaving the last layer"},
+                           {"hook", l < layers ? fmt::format("blocks.{}.hook_resid_pre", l)
+                                               : fmt::format("blocks.{}.hook_resid_post", layers - 1)}});
+  p["lost"] = nullptr;
+  if (without) {
+    const auto n =
+        std::count_if(without->stream.begin(), without->stream.end(), [](double norm) { return !std::isfinite(norm); });
+    if (n == static_cast<std::ptrdiff_t>(without->stream.size()))
+      p["lost"] =
+          "With norms off, this model's numbers leave the range of 32-bit floats on the way forward already, and no gradient "
+          "comes back.";
+    else if (n > 0)
+      p["lost"] = "Where the second curve is missing, the gradient without norms has left the range of 32-bit floats.";
+  }
+  if (own.parameters) {
+    std::string outside;
+    for (const auto& [name, norm] : own.parameters->rest)
+      outside += fmt::format("{}`{}` {:.3g}", outside.empty() ? "" : ", ", name, norm);
+    p["outside"] = outside.empty() ? "" : "Outside the layers: " + outside + ".";
+  }
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "title": "At the residual stream", "label": "Length of the gradient at the stream that enters each layer.",
+     "x": {"label": "layer that the stream enters", "whole": true}, "y": {"label": "length of the gradient, log", "log": true},
+     "series": [
+       {"name": "with norms", "tone": "attention", "draw": "both", "y": "norms.*",
+        "hint": "{stream.*.name}, with norms\nlength of the gradient {norms.*}",
+        "pick": {"do": "gradient", "with": ["{stream.*.hook}"], "says": "how to write it to a file"}},
+       {"name": "without norms", "tone": "mlp", "draw": "both", "dashed": true, "y": "withoutNorms.*",
+        "hint": "{stream.*.name}, norms off\nlength of the gradient {withoutNorms.*}",
+        "pick": {"do": "gradient", "with": ["{stream.*.hook}"], "says": "how to write that with norms to a file"}}]},
+    {"kind": "remark", "if": "lost", "text": "{lost}"},
+    {"kind": "xy", "if": "parameters", "title": "Of the parameters of each layer", "label": "Length of the gradient of each layer's parameters.", "height": 280,
+     "x": {"label": "layer", "whole": true, "pad": 0.5}, "y": {"label": "length of the gradient, log", "log": true},
+     "series": [
+       {"name": "attention", "tone": "attention", "draw": "dots", "shift": -0.12, "y": "parameters.attention.*",
+        "hint": "layer {#0}, parameters of the attention\nlength of the gradient {parameters.attention.*}"},
+       {"name": "MLP", "tone": "mlp", "draw": "dots", "shift": 0.12, "y": "parameters.mlp.*",
+        "hint": "layer {#0}, parameters of the MLP\nlength of the gradient {parameters.mlp.*}"}]},
+    {"kind": "remark", "if": "parameters", "text": "{outside} All together {parameters.all}."}
+  ])json");
   return p;
 }
 
@@ -117,13 +165,17 @@ PictureJson data_of_gradient_hooks(Studio& studio) {
     std::vector<float> cells;
     for (const std::vector<double>& layer : hook.norms)
       for (size_t t = first; t < n; ++t) cells.push_back(static_cast<float>(layer[t]));
-    if (hook.name == "blocks.*.hook_resid_pre") {
-      const size_t most = static_cast<size_t>(std::max_element(cells.begin(), cells.end()) - cells.begin());
+    const size_t most = static_cast<size_t>(std::max_element(cells.begin(), cells.end()) - cells.begin());
+    hooks.push_back({{"hook", hook.name},
+                     {"norms", packed(cells, {static_cast<int64_t>(hook.norms.size()), static_cast<int64_t>(shown)})},
+                     {"longest",
+                      {{"norm", number(static_cast<double>(cells[most]))},
+                       {"layer", PictureJson(nullptr)},
+                       {"position", first + most % shown}}}});
+    if (hook.name == "blocks.*.hook_resid_pre")
       alt = fmt::format("At the stream, the longest gradient is {:.3g}: at position {}, where it enters layer {}.",
                         static_cast<double>(cells[most]), first + most % shown, most / shown);
-    }
-    hooks.push_back(
-        {{"hook", hook.name}, {"norms", packed(cells, {static_cast<int64_t>(hook.norms.size()), static_cast<int64_t>(shown)})}});
+    if (hook.name.find('*') != std::string::npos) hooks.back()["longest"]["layer"] = most / shown;
   }
   PictureJson p = present(
       fmt::format("Length of the gradient of the prompt's loss at a hook of your choice, {}by layer and token. After the last "
@@ -131,8 +183,34 @@ PictureJson data_of_gradient_hooks(Studio& studio) {
                   "gradient is 0.",
                   shown < n ? fmt::format("of the last {} tokens, ", shown) : ""),
       alt);
-  p["first"] = first;
+  p["positions"] = PictureJson::array();
+  for (size_t position = first; position < n; ++position) p["positions"].push_back(position);
   p["hooks"] = std::move(hooks);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "the longest gradient at each hook, over layers and tokens", "columns": [["hook", "hooks.*.hook"], ["|gradient|", "hooks.*.longest.norm"],
+       ["layer", "hooks.*.longest.layer"], ["at", "hooks.*.longest.position"], ["token", "hooks.*.longest.position", "at"]]},
+    {"detail": true, "columns": [["hook", "hooks.#0.names.#1"], ["position", "positions.#2"], ["token", "positions.#2", "at"], ["|gradient|", "hooks.*.norms.*.*"]]}
+  ])json");
+  for (size_t i = 0; i < p["hooks"].size(); ++i) {
+    PictureJson& hook = p["hooks"][i];
+    const std::string name = hook.at("hook");
+    const bool each = name.starts_with("blocks.*.");
+    if (name == "blocks.*.hook_resid_pre") p["usual"] = i;
+    hook["name"] = each ? name.substr(9) : name;
+    hook["rows"] = hook["names"] = PictureJson::array();
+    for (size_t l = 0; l < hook.at("norms").at("shape")[0].get<size_t>(); ++l) {
+      hook["rows"].push_back(each ? fmt::format("layer {}", l) : name.substr(0, name.find('.')));
+      hook["names"].push_back(each ? fmt::format("blocks.{}.{}", l, name.substr(9)) : name);
+    }
+  }
+  p["charts"] = PictureJson::parse(R"json([
+    {"choose": "Gradient at", "each": "hooks.*", "at": "usual", "name": "{hooks.#0.name}", "charts": [
+      {"kind": "grid", "label": "Length of the gradient at {hooks.#0.hook}, by layer and token.", "values": "hooks.#0.norms.*.*",
+       "rows": "{hooks.#0.rows.#1}", "columns": "{positions.#2|at}", "scale": "sequential", "cell": 58, "tall": 24, "write": ".2g",
+       "hint": "{hooks.#0.names.#1}\nat {positions.#2|place}\nlength of the gradient {hooks.#0.norms.*.*}",
+       "pick": {"do": "gradient", "with": ["{hooks.#0.names.#1}"], "says": "how to write it to a file"},
+       "key": {"label": "length"}}]}
+  ])json");
   return p;
 }
 
@@ -171,6 +249,28 @@ PictureJson data_of_input_attribution(Studio& studio) {
                        {"baselineLogprob", number(*found.baseline_value)},
                        {"gap", number(*found.gap)},
                        {"points", options.steps}};
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "gradient of the most likely next token's log-probability at each embedding",
+     "columns": [["at", "#0"], ["token", "#0", "at"], ["saliency", "saliency.*"], ["gradient · embedding", "gradientInput.*"], ["integrated", "integrated.parts.*"]]}
+  ])json");
+  p["target"]["probability"] = number(std::exp(found.value));
+  if (integrated)
+    p["complete"] = fmt::format(
+        "From the baseline, where its ln p is {:.4g}, the parts sum to {:.4g}; complete would be {:.4g}, so {:.2g} is missed.",
+        found.baseline_value, found.value - found.baseline_value + found.gap, found.value - found.baseline_value,
+        std::abs(found.gap));
+  p["charts"] = PictureJson::parse(R"json([
+    {"choose": "Measured by", "options": [
+      {"if": "integrated", "name": "integrated gradients", "charts": [
+        {"kind": "bars", "label": "What the answer owes to each token, by integrated gradients.", "name": "{#0} {#0|at}", "value": "integrated.parts.*", "largest": 40, "hint": "{#0|place}\nsaliency {saliency.*}\ngradient × embedding {gradientInput.*}\nintegrated gradients {integrated.parts.*}"},
+        {"kind": "remark", "text": "{complete}"}]},
+      {"name": "gradient × embedding", "charts": [
+        {"kind": "bars", "label": "What the answer owes to each token, by gradient × embedding.", "name": "{#0} {#0|at}", "value": "gradientInput.*", "largest": 40, "hint": "{#0|place}\nsaliency {saliency.*}\ngradient × embedding {gradientInput.*}"}]},
+      {"name": "saliency", "charts": [
+        {"kind": "bars", "label": "What the answer owes to each token, by saliency.", "name": "{#0} {#0|at}", "value": "saliency.*", "largest": 40, "hint": "{#0|place}\nsaliency {saliency.*}\ngradient × embedding {gradientInput.*}"},
+        {"kind": "remark", "text": "Saliency has no sign: it says how sensitive the answer is to a token."}]}]},
+    {"kind": "remark", "text": "The answer is {target.id|token} after {position|place}, with probability {target.probability|%} (ln p = {target.logprob})."}
+  ])json");
   return p;
 }
 

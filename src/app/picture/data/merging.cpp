@@ -128,6 +128,7 @@ PictureJson data_of_interpolation(Studio& studio) {
                      {"lengths", {number(plane.a), number(plane.b)}},
                      {"cosine", number(plane.cosine)},
                      {"angle", number(angle)},
+                     {"degrees", number(degrees(angle))},
                      {"straight", middle.straight},
                      {"a", plane.at({1, 0})},
                      {"b", plane.at({0, 1})},
@@ -153,6 +154,12 @@ PictureJson data_of_interpolation(Studio& studio) {
   name_matrix(p, w);
   p["t"] = numbers(t);
   p["pairs"] = std::move(pairs);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "two rows of {matrix}", "columns": [["rows", "pairs.*.rows"], ["|a|", "pairs.*.lengths.0"], ["|b|", "pairs.*.lengths.1"], ["cosine", "pairs.*.cosine", ".4f"],
+       ["angle °", "pairs.*.degrees", ".2f"], ["|average|", "pairs.*.averageLength"], ["|SLERP|", "pairs.*.slerpLength"], ["", "pairs.*.straight", "too near to a line for an arc"]]},
+    {"note": "lengths on the way of the first pair", "columns": [["t", "t.0::4", ".1f"], ["linear", "pairs.0.linearLengths.0::4"], ["SLERP", "pairs.0.slerpLengths.0::4"]]},
+    {"note": "lengths on the way of every pair", "detail": true, "columns": [["rows", "pairs.#0.rows"], ["t", "t.#1"], ["linear", "pairs.*.linearLengths.*"], ["SLERP", "pairs.*.slerpLengths.*"]]}
+  ])json");
   return p;
 }
 
@@ -221,6 +228,14 @@ PictureJson data_of_task_vectors(Studio& studio) {
   p["slerpLength"] = number(plane.length(middle));
   p["mergedLengths"] = {{"average", number(length_of(merged(average, 1)))}, {"slerp", number(length_of(merged(middle, 1)))}};
   p["liti"] = {{"eta", numbers(etas)}, {"distances", numbers(distances)}, {"lengths", numbers(lengths)}};
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "rows {rows.0} and {rows.1} of {matrix}; the start is the mean of {averaged} rows",
+     "columns": [["", {"cells": ["start", "first", "second", "average", "SLERP"]}],
+       ["length", ["initialLength", "lengths.0", "lengths.1", "mergedLengths.average", "mergedLengths.slerp"]],
+       ["from the start", ["liti.distances.0", "taskLengths.0", "taskLengths.1", "averageLength", "slerpLength"]]]},
+    {"note": "cosine of the two", "columns": [["", {"cells": ["rows", "task vectors"]}], ["cosine", ["cosine", "taskCosine"], ".4f"]]},
+    {"note": "LITI: from the start to the merge by SLERP", "columns": [["η", "liti.eta.*", ".1f"], ["length", "liti.lengths.*"], ["from the start", "liti.distances.*"]]}
+  ])json");
   return p;
 }
 

@@ -62,8 +62,15 @@ PictureJson data_of_next_tokens(Studio& studio) {
     p["probs"].push_back(std::move(probs));
   }
   for (size_t i = 0; i < seen.next_logprob.size(); ++i)
-    p["actual"].push_back({{"prob", number(std::exp(seen.next_logprob[i]))}, {"rank", seen.next_rank[i] + 1}});
+    p["actual"].push_back(
+        {{"id", studio.prompt.ids[i + 1]}, {"prob", number(std::exp(seen.next_logprob[i]))}, {"rank", seen.next_rank[i] + 1}});
   p["actual"].push_back(nullptr);  // after the last token nothing is known to follow
+  p["tables"] = PictureJson::parse(R"json([
+    {"keep": "last", "columns": [["at", "#0"], ["after", "#0", "at"], ["most likely", "ids.*.0", "token"], ["", "probs.*.0", "%"],
+       ["second", "ids.*.1", "token"], ["", "probs.*.1", "%"], ["third", "ids.*.2", "token"], ["", "probs.*.2", "%"],
+       ["came", "actual.*.id", "token"], ["", "actual.*.prob", "%"], ["rank", "actual.*.rank"]]},
+    {"detail": true, "columns": [["position", "#0"], ["after", "#0", "at"], ["rank", "#1", "ordinal"], ["token", "ids.*.*", "token"], ["id", "ids.*.*"], ["probability", "probs.*.*"]]}
+  ])json");
   return p;
 }
 
@@ -108,6 +115,14 @@ PictureJson data_of_logit_lens(Studio& studio) {
     p["finalProb"].push_back(std::move(final_prob));
     p["finalRank"].push_back(std::move(rank));
   }
+  p["besideLast"] = (positions.size() - 1) * lens.points.size();
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "after {positions.-1|at}", "keep": "last", "beside": "besideLast",
+     "columns": [["depth", "depths.*"], ["most likely", "ids.-1.*.0", "token"], ["", "probs.-1.*.0", "%"], ["second", "ids.-1.*.1", "token"], ["", "probs.-1.*.1", "%"],
+       ["third", "ids.-1.*.2", "token"], ["", "probs.-1.*.2", "%"], ["the answer", "finalProb.-1.*", "%"], ["rank", "finalRank.-1.*"], ["KL", "kl.-1.*", ".3f"]]},
+    {"detail": true, "columns": [["position", "positions.#0"], ["after", "positions.#0", "at"], ["depth", "depths.#1"], ["most likely", "ids.*.*.0", "token"],
+       ["probability", "probs.*.*.0"], ["KL from the final prediction, nats", "kl.*.*"], ["probability of the final token", "finalProb.*.*"], ["its rank", "finalRank.*.*"]]}
+  ])json");
   return p;
 }
 
@@ -136,6 +151,7 @@ PictureJson data_of_logit_attribution(Studio& studio) {
   p["components"] = PictureJson::array();
   for (const StreamPart& part : made.parts)
     p["components"].push_back({{"kind", kind_of(part)}, {"layer", part.layer}, {"head", part.head}, {"label", label_of(part)}});
+  p["wide"] = std::any_of(made.parts.begin(), made.parts.end(), [](const StreamPart& part) { return part.head > 5; });
   const bool norm_bias = !studio.facts.rms && studio.facts.final_norm;
   const bool head_bias = static_cast<bool>(studio.engine.model().head().weight->bias);
   if (norm_bias) p["components"].push_back({{"kind", "norm-bias"}, {"layer", -1}, {"head", -1}, {"label", "final norm bias"}});
@@ -153,6 +169,13 @@ PictureJson data_of_logit_attribution(Studio& studio) {
                             {"parts", numbers(parts)},
                             {"remainder", number(logit.rounding)}});
   }
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "logits of the most likely tokens as sums; the strongest parts of the first", "most": 20, "largest": "targets.0.parts.*",
+     "columns": [["part", "components.*.label"], ["{targets.0.id|token}", "targets.0.parts.*", "+.4f"], ["{targets.1.id|token}", "targets.1.parts.*", "+.4f"],
+       ["{targets.2.id|token}", "targets.2.parts.*", "+.4f"], ["{targets.3.id|token}", "targets.3.parts.*", "+.4f"], ["{targets.4.id|token}", "targets.4.parts.*", "+.4f"]]},
+    {"columns": [["token", "targets.*.id", "token"], ["remainder", "targets.*.remainder", "+.1e"],
+       ["logit before the cap", "targets.*.uncapped", ".4f"], ["logit", "targets.*.logit", ".4f"]]}
+  ])json");
   return p;
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <set>
 
 #include "ops/step.h"
 #include "picture/data/studio.h"
@@ -59,6 +61,10 @@ PictureJson data_of_rope_rotation(Studio& studio) {
     for (const auto& b : first) row.push_back(a[0] * b[0] + a[1] * b[1]);
   }
   p["dot"] = table(dot);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "the vector (1, 0), turned", "columns": [["pair", "components.#0.component"], ["position", "#1"],
+       ["x[0]", "components.*.points.*.0", ".4f"], ["x[1]", "components.*.points.*.1", ".4f"]]}
+  ])json");
   return p;
 }
 
@@ -87,6 +93,28 @@ PictureJson data_of_rope_wavelengths(Studio& studio) {
   p["wavelengths"] = numbers(wavelengths);
   p["contextLength"] = context;
   p["firstBeyondContext"] = some ? PictureJson(beyond - wavelengths.begin()) : PictureJson(nullptr);
+
+  p["rules"] = PictureJson::array();
+  const auto rule = [&](const char* what, int64_t tokens) {
+    p["rules"].push_back({{"y", tokens}, {"label", fmt::format("{}: {}", what, plural(tokens, "token"))}});
+  };
+  if (context > 0) rule("context", context);
+  for (const int64_t window : std::set<int64_t>(facts.windows.begin(), facts.windows.end()))
+    if (window != kNoWindow) rule("window", window);
+  p["stretched"] = p["scaling"] == "none" ? "" : ", stretched: " + p["scaling"].get<std::string>();
+  p["turns"] = some ? fmt::format("From pair {} on, a turn takes longer than the whole context.", beyond - wavelengths.begin())
+                    : std::string("No pair turns more slowly than once in the context.");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "label": "Wavelength of each rotating pair of components.",
+     "x": {"label": "pair of components", "whole": true}, "y": {"label": "wavelength, tokens, log", "log": true},
+     "series": [{"name": "wavelength", "named": false, "tone": "attention", "draw": "both", "y": "wavelengths.*",
+                 "hint": "pair {#0}\nwavelength {wavelengths.*} tokens\nfrequency {frequencies.*}"}],
+     "rules": "rules"},
+    {"kind": "remark", "text": "θ = {theta|count}{stretched}. {turns}"}
+  ])json");
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "{turns}", "keep": "spread", "columns": [["pair", "#0"], ["radians/position", "frequencies.*"], ["wavelength", "wavelengths.*"]]}
+  ])json");
   return p;
 }
 
@@ -121,6 +149,47 @@ PictureJson data_of_query_length(Studio& studio) {
   p["alt"] = fmt::format("The longest is in layer {}, head {}, at wavelength {:.3g}: {:.3g}.", strongest_layer,
                          strongest / static_cast<size_t>(pairs), wavelengths[strongest % static_cast<size_t>(pairs)],
                          seen.query_length[strongest_layer][strongest] / static_cast<double>(seen.tokens));
+  p["longest"] = PictureJson::array();
+  for (const PictureJson& layer : p["shown"]) {
+    const std::vector<double>& values = seen.query_length[layer.get<size_t>()];
+    for (size_t h = 0; h < values.size() / wavelengths.size(); ++h) {
+      const std::span<const double> head = std::span(values).subspan(h * wavelengths.size(), wavelengths.size());
+      const size_t pair = static_cast<size_t>(std::max_element(head.begin(), head.end()) - head.begin());
+      const double all = std::sqrt(std::inner_product(head.begin(), head.end(), head.begin(), 0.0)),
+                   n = static_cast<double>(seen.tokens);
+      p["longest"].push_back({{"layer", layer},
+                              {"head", h},
+                              {"wavelength", number(wavelengths[pair])},
+                              {"length", number(head[pair] / n)},
+                              {"all", number(all / n)}});
+    }
+  }
+  p["besideLongest"] = static_cast<size_t>(facts.shape.n_heads) * (p["layers"].size() - p["shown"].size());
+  p["ticks"] = PictureJson::array();  // 6, 63, 628, 6283: 2π times powers of ten
+  double turn = 2 * std::numbers::pi * 0.999;
+  for (size_t pair = 0; pair < wavelengths.size(); ++pair) {
+    if (wavelengths[pair] < turn) continue;
+    p["ticks"].push_back({{"at", pair}, {"text", fmt::format("{:.0f}", std::floor(wavelengths[pair]))}});
+    while (wavelengths[pair] >= turn) turn *= 10;
+  }
+  p["charts"] = PictureJson::parse(R"json([
+    {"choose": "Layer", "each": "layers.*", "at": "shown.0", "name": "layer {#0}", "charts": [
+      {"kind": "grid", "title": "Layer {#0}", "label": "Length of the query vectors of layer {#0} by head and wavelength.",
+       "values": "layers.#0.*.*", "rows": "head {#1}", "scale": "sequential", "cell": 60, "tall": 20, "ticks": "ticks", "bottomTitle": "wavelength, tokens",
+       "hint": "layer {#0}, head {#1}\nwavelength {wavelengths.#2} tokens\nlength {layers.#0.*.*}",
+       "key": {"label": "length of q in layer {#0}, mean over the tokens"}}]},
+    {"if": "shown.1", "choose": "Second panel", "each": "layers.*", "at": "shown.1", "name": "layer {#0}", "charts": [
+      {"kind": "grid", "title": "Layer {#0}", "label": "Length of the query vectors of layer {#0} by head and wavelength.",
+       "values": "layers.#0.*.*", "rows": "head {#1}", "scale": "sequential", "cell": 60, "tall": 20, "ticks": "ticks", "bottomTitle": "wavelength, tokens",
+       "hint": "layer {#0}, head {#1}\nwavelength {wavelengths.#2} tokens\nlength {layers.#0.*.*}",
+       "key": {"label": "length of q in layer {#0}, mean over the tokens"}}]},
+    {"kind": "remark", "text": "Each layer has a scale of its own: compare heads and wavelengths within it."}
+  ])json");
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "the pair in which each head's queries are longest", "beside": "besideLongest",
+     "columns": [["layer", "longest.*.layer"], ["head", "longest.*.head"], ["wavelength", "longest.*.wavelength"], ["length", "longest.*.length"], ["all pairs", "longest.*.all"]]},
+    {"detail": true, "columns": [["layer", "#0"], ["head", "#1"], ["wavelength", "wavelengths.#2"], ["length", "layers.*.*.*"]]}
+  ])json");
   return p;
 }
 

@@ -9,9 +9,11 @@ namespace vitrine {
 /// more.
 constexpr double kMostCaps = 6;
 
-/// `number`, which is `largest` written, with "at least " in front where it stands for more.
+/// Whether `largest` stands for that or more; and `number`, which is `largest` written, with "at least " in front where it stands
+/// for more.
+inline bool is_most(double largest, double cap) { return largest >= 0.9999 * kMostCaps * cap; }
 inline std::string at_least(std::string_view number, double largest, double cap) {
-  return (largest >= 0.9999 * kMostCaps * cap ? "at least " : "") + std::string(number);
+  return (is_most(largest, cap) ? "at least " : "") + std::string(number);
 }
 
 }  // namespace vitrine

@@ -1,6 +1,8 @@
 // Pictures of the residual stream and its norms.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "picture/data/studio.h"
 
@@ -16,6 +18,15 @@ std::vector<double> gain_of(const ModelFacts& facts, const Model& model, const s
   const double offset = facts.rms ? model.layer(0).norm.offset : 0;
   for (int64_t i = 0; w != nullptr && i < w->size; ++i) gain.push_back(offset + w->at<double>(i));
   return gain;
+}
+
+// What the norms of one name do, in words.
+std::string kind_title(const ModelFacts& facts, const std::string& kind) {
+  if (kind == "ln_final") return "final norm";
+  const char* part = kind.starts_with("ln1") ? "attention" : kind.starts_with("ln2") ? "the MLP" : nullptr;
+  if (part == nullptr) return kind;
+  if (kind.ends_with("_post")) return fmt::format("on what {} adds ({})", part, kind);
+  return fmt::format("{} {} ({})", facts.norm_place == NormPlace::after ? "behind" : "in front of", part, kind);
 }
 
 }  // namespace
@@ -54,6 +65,30 @@ PictureJson data_of_update_scale(Studio& studio) {
     }
     p["perToken"] = table(rows);
   }
+  p["tables"] = PictureJson::parse(R"json([
+    {"keep": "spread", "columns": [["layer", "sublayers.0::2.layer"],
+       ["attention", "sublayers.0::2.scale", ".3f"], ["σ added", "sublayers.0::2.sigmaUpdate"], ["σ stream", "sublayers.0::2.sigmaSkip"],
+       ["MLP", "sublayers.1::2.scale", ".3f"], ["σ added", "sublayers.1::2.sigmaUpdate"], ["σ stream", "sublayers.1::2.sigmaSkip"]]},
+    {"note": "by token", "detail": true, "columns": [["layer", "sublayers.#0.layer"], ["part", "sublayers.#0.part"], ["position", "#1"],
+       ["token", "#1", "at"], ["update scale", "perToken.*.*"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "label": "Update scale of the attention and the MLP of each layer.",
+     "x": {"label": "layer", "whole": true, "pad": 0.5}, "y": {"label": "update scale", "domain": [0, 1]},
+     "series": [
+       {"name": "attention, by token", "named": false, "tone": "attention faint", "draw": "dots", "x": "#0", "shift": -0.12,
+        "y": "perToken.0::2.*", "most": 2000, "hint": "layer {#0}, attention\nat {#1|place}\nupdate scale {perToken.0::2.*}",
+        "pick": {"do": "sublayer", "with": ["{#0}", "attention", "{#1}"], "says": "how to switch it off there"}},
+       {"name": "MLP, by token", "named": false, "tone": "mlp faint", "draw": "dots", "x": "#0", "shift": 0.12,
+        "y": "perToken.1::2.*", "most": 2000, "hint": "layer {#0}, MLP\nat {#1|place}\nupdate scale {perToken.1::2.*}",
+        "pick": {"do": "sublayer", "with": ["{#0}", "mlp", "{#1}"], "says": "how to switch it off there"}},
+       {"name": "attention", "tone": "attention", "draw": "dots", "shift": -0.12, "y": "sublayers.0::2.scale",
+        "hint": "layer {#0}, attention\nupdate scale {sublayers.0::2.scale}\nσ of what it adds {sublayers.0::2.sigmaUpdate}\nσ of the stream {sublayers.0::2.sigmaSkip}",
+        "pick": {"do": "sublayer", "with": ["{#0}", "attention"], "says": "how to switch it off"}},
+       {"name": "MLP", "tone": "mlp", "draw": "dots", "shift": 0.12, "y": "sublayers.1::2.scale",
+        "hint": "layer {#0}, MLP\nupdate scale {sublayers.1::2.scale}\nσ of what it adds {sublayers.1::2.sigmaUpdate}\nσ of the stream {sublayers.1::2.sigmaSkip}",
+        "pick": {"do": "sublayer", "with": ["{#0}", "mlp"], "says": "how to switch it off"}}]}
+  ])json");
   return p;
 }
 
@@ -87,6 +122,37 @@ PictureJson data_of_residual_scale(Studio& studio) {
     adds.push_back(adds.back() + 2);
   }
   p["toy"] = {{"without", numbers(grows)}, {"with", numbers(adds)}};
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "σ of the stream that each sub-layer reads", "keep": "spread",
+     "columns": [["sub-layer", "labels.*"], ["with norms", "withNorms.*"], ["without", "withoutNorms.*"]]},
+    {"note": "a toy, from 1", "detail": true, "columns": [["steps", "#0"], ["x + 2", "toy.with.*"], ["x + 2x", "toy.without.*"]]}
+  ])json");
+  // How many of the first layers can do without norms before a norm after them meets numbers whose squares overflow.
+  constexpr double kMostSquared = 1e15;
+  const auto large = static_cast<size_t>(std::find_if(shown.begin(), shown.end(), [](double s) { return !(s <= kMostSquared); }) -
+                                         shown.begin());
+  p["survivors"] = large == shown.size() ? PictureJson("all") : PictureJson(std::max<size_t>(large / 2, 1) - 1);
+  p["lost"] = finite == shown.size() ? PictureJson(nullptr) : p["labels"][finite];
+  p["charts"] = PictureJson::parse(R"json([
+    {"choose": "Show", "options": [
+      {"name": "this run", "charts": [
+        {"kind": "xy", "label": "Scale of the residual stream before each sub-layer, with and without norms.",
+         "x": {"label": "layer (attention, then MLP)", "step": 0.5, "whole": true}, "y": {"label": "σ of the residual stream, log", "log": true},
+         "series": [
+           {"name": "with norms", "tone": "attention", "draw": "both", "y": "withNorms.*",
+            "hint": "before {labels.*}, with norms\nσ of the stream {withNorms.*}"},
+           {"name": "norms off", "tone": "mlp", "draw": "both", "dashed": true, "y": "withoutNorms.*",
+            "hint": "before {labels.*}, norms off\nσ of the stream {withoutNorms.*}",
+            "pick": {"do": "norms", "with": ["{survivors}"], "says": "how to run without norms"}}]},
+        {"kind": "remark", "if": "lost", "text": "Without norms the numbers leave the range of 32-bit floats before {lost}."}]},
+      {"name": "a toy: 18 steps", "charts": [
+        {"kind": "xy", "label": "A scale that is multiplied by 3 against one that grows by 2, in 18 steps.",
+         "x": {"label": "step", "whole": true}, "y": {"label": "scale, log", "log": true},
+         "series": [
+           {"name": "x + 2", "tone": "attention", "draw": "both", "y": "toy.with.*", "hint": "after {#0} steps of x + 2\n{toy.with.*|count}"},
+           {"name": "x + 2x", "tone": "mlp", "draw": "both", "dashed": true, "y": "toy.without.*", "hint": "after {#0} steps of x + 2x\n{toy.without.*|count}"}]},
+        {"kind": "remark", "text": "After 18 steps: {toy.without.-1|count} against {toy.with.-1|count}."}]}]}
+  ])json");
   return p;
 }
 
@@ -106,8 +172,22 @@ PictureJson data_of_embedding_rescaling(Studio& studio) {
   p["factor"] = number(factor);
   p["sigmaWith"] = number(seen.embedding.sigma());
   p["sigmaWithout"] = number(without.sigma);
-  p["attention"] = {{"with", number(scale(0))}, {"without", number(without.attention)}};
-  p["mlp"] = {{"with", number(scale(1))}, {"without", number(without.mlp)}};
+  p["sublayers"] =
+      PictureJson::array({{{"name", "first attention"}, {"with", number(scale(0))}, {"without", number(without.attention)}},
+                          {{"name", "first MLP"}, {"with", number(scale(1))}, {"without", number(without.mlp)}}});
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "update scale of the first layer's", "columns": [["sub-layer", {"cells": ["attention", "MLP", "σ of the embeddings"]}],
+       ["with the factor", ["sublayers.0.with", "sublayers.1.with", "sigmaWith"]],
+       ["without", ["sublayers.0.without", "sublayers.1.without", "sigmaWithout"]]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "pairs", "label": "Update scale of the first layer with the embeddings scaled and as stored.", "name": "{sublayers.*.name}",
+     "axis": {"label": "update scale", "domain": [0, 1]},
+     "from": {"name": "as stored", "value": "sublayers.*.without",
+              "hint": "{sublayers.*.name}, embeddings as stored\nupdate scale {sublayers.*.without}"},
+     "to": {"name": "× {factor}", "value": "sublayers.*.with",
+            "hint": "{sublayers.*.name}, embeddings × {factor}\nupdate scale {sublayers.*.with}"}}
+  ])json");
   return p;
 }
 
@@ -119,30 +199,84 @@ PictureJson data_of_norm_statistics(Studio& studio) {
       fmt::format("{}. The first reads a root mean square of {:.3g} and gives {:.3g}; the last reads {:.3g} and gives {:.3g}.",
                   plural(seen.norms.size(), "norm"), seen.norms.front().in.rms(), seen.norms.front().out.rms(),
                   seen.norms.back().in.rms(), seen.norms.back().out.rms()));
-  for (const char* key :
-       {"norms", "inMean", "inSigma", "inRms", "outMean", "outSigma", "outRms", "weightMean", "weightMin", "weightMax"})
-    p[key] = PictureJson::array();
-  std::vector<float> each;
+  p["kinds"] = PictureJson::array();
+  std::vector<std::vector<float>> each;  // by kind and norm: entering and leaving, by token
   for (const Observation::Norm& norm : seen.norms) {
-    p["norms"].push_back(norm.name);
-    p["inMean"].push_back(number(norm.in.mean()));
-    p["inSigma"].push_back(number(norm.in.sigma()));
-    p["inRms"].push_back(number(norm.in.rms()));
-    p["outMean"].push_back(number(norm.out.mean()));
-    p["outSigma"].push_back(number(norm.out.sigma()));
-    p["outRms"].push_back(number(norm.out.rms()));
+    // "blocks.3.ln1" is of the kind "ln1".
+    const bool of_layer = norm.name.starts_with("blocks.");
+    const size_t dot = of_layer ? norm.name.find('.', 7) : 0;
+    const std::string kind = of_layer ? norm.name.substr(dot + 1) : norm.name;
+    const auto known =
+        std::find_if(p["kinds"].begin(), p["kinds"].end(), [&](const PictureJson& one) { return one.at("kind") == kind; });
+    const auto at = static_cast<size_t>(known - p["kinds"].begin());
+    if (known == p["kinds"].end()) {
+      p["kinds"].push_back({{"kind", kind},
+                            {"title", kind_title(studio.facts, kind)},
+                            {"layered", of_layer ? PictureJson(true) : PictureJson(nullptr)},
+                            {"norms", PictureJson::array()}});
+      each.emplace_back();
+    }
     const std::vector<double> gain = gain_of(studio.facts, studio.engine.model(), norm.name);
-    double sum = 0;
-    for (const double g : gain) sum += g;
-    p["weightMean"].push_back(number(sum / static_cast<double>(gain.size())));
-    p["weightMin"].push_back(number(*std::min_element(gain.begin(), gain.end())));
-    p["weightMax"].push_back(number(*std::max_element(gain.begin(), gain.end())));
-    each.insert(each.end(), norm.in_rms.begin(), norm.in_rms.end());
-    each.insert(each.end(), norm.out_rms.begin(), norm.out_rms.end());
+    const double sum = std::accumulate(gain.begin(), gain.end(), 0.0);
+    p["kinds"][at]["norms"].push_back({{"name", norm.name},
+                                       {"layer", of_layer ? std::stoi(norm.name.substr(7)) : 0},
+                                       {"inMean", number(norm.in.mean())},
+                                       {"inSigma", number(norm.in.sigma())},
+                                       {"inRms", number(norm.in.rms())},
+                                       {"outMean", number(norm.out.mean())},
+                                       {"outSigma", number(norm.out.sigma())},
+                                       {"outRms", number(norm.out.rms())},
+                                       {"weightMean", number(sum / static_cast<double>(gain.size()))},
+                                       {"weightMin", number(*std::min_element(gain.begin(), gain.end()))},
+                                       {"weightMax", number(*std::max_element(gain.begin(), gain.end()))}});
+    each[at].insert(each[at].end(), norm.in_rms.begin(), norm.in_rms.end());
+    each[at].insert(each[at].end(), norm.out_rms.begin(), norm.out_rms.end());
   }
-  p["perToken"] = nullptr;
-  if (seen.tokens <= kTokensEach)
-    p["perToken"] = packed(std::span<const float>(each), {static_cast<int64_t>(seen.norms.size()), 2, seen.tokens});
+  p["alone"] = nullptr;
+  const Observation::Norm& last = seen.norms.back();
+  if (!last.name.starts_with("blocks."))
+    p["alone"] = fmt::format("The {}: RMS {:.3g} enters, {:.3g} leaves.", kind_title(studio.facts, last.name), last.in.rms(),
+                             last.out.rms());
+  for (size_t k = 0; k < each.size(); ++k)
+    p["kinds"][k]["perToken"] =
+        seen.tokens <= kTokensEach
+            ? packed(std::span<const float>(each[k]), {static_cast<int64_t>(p["kinds"][k]["norms"].size()), 2, seen.tokens})
+            : PictureJson(nullptr);
+  p["tables"] = PictureJson::parse(R"json([
+    {"columns": [["norm", "kinds.*.norms.*.name"], ["in: mean", "kinds.*.norms.*.inMean"], ["σ", "kinds.*.norms.*.inSigma"], ["RMS", "kinds.*.norms.*.inRms"],
+       ["out: mean", "kinds.*.norms.*.outMean"], ["σ", "kinds.*.norms.*.outSigma"], ["RMS", "kinds.*.norms.*.outRms"]]},
+    {"note": "weights of the norms", "detail": true, "columns": [["norm", "kinds.*.norms.*.name"], ["mean", "kinds.*.norms.*.weightMean"],
+       ["smallest", "kinds.*.norms.*.weightMin"], ["largest", "kinds.*.norms.*.weightMax"]]},
+    {"note": "by token", "detail": true, "columns": [["norm", "kinds.#0.norms.#1.name"], ["position", "#2"], ["token", "#2", "at"],
+       ["RMS in", "kinds.*.perToken.*.0.*"], ["RMS out", "kinds.*.perToken.*.1.*"]]}
+  ])json");
+  // One option a statistic: a small chart for each kind, with a line for each of the numbers.
+  PictureJson options = PictureJson::array();
+  struct Line {
+    const char *name, *tone, *key;
+  };
+  const auto add = [&](const char* name, const char* label, bool log, std::initializer_list<Line> lines) {
+    std::string series;
+    for (const Line& line : lines)
+      series += fmt::format(R"json({}{{"name": "{}", "tone": "{}", "draw": "both", "dashed": {}, "x": "kinds.#0.norms.*.layer",
+                            "y": "kinds.#0.norms.*.{}", "hint": "{{kinds.#0.norms.*.name}}\n{} {{kinds.#0.norms.*.{}}}",
+                            "pick": {{"do": "norm", "with": ["{{kinds.#0.norms.*.name}}"], "says": "how to switch it off"}}}})json",
+                            series.empty() ? "" : ", ", line.name, line.tone, line.tone != std::string_view("attention"),
+                            line.key, line.name, line.key);
+    options.push_back(PictureJson::parse(fmt::format(
+        R"json({{"name": "{}", "charts": [{{"kind": "beside", "each": "kinds.*", "chart":
+          {{"kind": "xy", "if": "kinds.#0.layered", "title": "{{kinds.#0.title}}", "height": 210,
+            "label": "Statistics entering and leaving each norm {{kinds.#0.title}}.",
+            "x": {{"label": "layer", "whole": true}}, "y": {{"label": "{}", "log": {}}}, "series": [{}]}}}}]}})json",
+        name, label, log, series)));
+  };
+  add("RMS", "root mean square, log", true, {{"enters", "mlp", "inRms"}, {"leaves", "attention", "outRms"}});
+  add("σ", "standard deviation, log", true, {{"enters", "mlp", "inSigma"}, {"leaves", "attention", "outSigma"}});
+  add("mean", "mean", false, {{"enters", "mlp", "inMean"}, {"leaves", "attention", "outMean"}});
+  add("weights", "weight of the norm", false,
+      {{"largest", "plain", "weightMax"}, {"mean", "attention", "weightMean"}, {"smallest", "plain", "weightMin"}});
+  p["charts"] = PictureJson::parse(R"json([{"choose": "Statistic"}, {"kind": "remark", "if": "alone", "text": "{alone}"}])json");
+  p["charts"][0]["options"] = std::move(options);
   return p;
 }
 
@@ -160,6 +294,23 @@ PictureJson data_of_final_norm(Studio& studio) {
                   *after_high));
   p["before"] = numbers(norm.in_rms);
   p["after"] = numbers(norm.out_rms);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "root mean square of each token's vector", "columns": [["at", "#0"], ["token", "#0", "at"], ["before", "before.*"], ["after", "after.*"]]}
+  ])json");
+  constexpr size_t kFewTokens = 40;
+  p["few"] = norm.in_rms.size() <= kFewTokens ? PictureJson(true) : PictureJson(nullptr);
+  p["many"] = norm.in_rms.size() <= kFewTokens ? PictureJson(nullptr) : PictureJson(true);
+  p["charts"] = PictureJson::parse(R"json([
+    {"if": "few", "kind": "pairs", "label": "Root mean square of each token before and after the final norm.", "name": "{#0|at}",
+     "axis": {"label": "RMS, log", "log": true},
+     "from": {"name": "before", "value": "before.*", "hint": "{#0|place}\nRMS before the final norm {before.*}"},
+     "to": {"name": "after", "value": "after.*", "hint": "{#0|place}\nRMS after the final norm {after.*}"}},
+    {"if": "many", "kind": "xy", "label": "Root mean square of each token before and after the final norm.",
+     "x": {"label": "position", "whole": true}, "y": {"label": "RMS, log", "log": true},
+     "series": [
+       {"name": "before", "tone": "mlp", "draw": "line", "dashed": true, "y": "before.*", "hint": "{#0|place}\nRMS before {before.*}"},
+       {"name": "after", "tone": "attention", "draw": "line", "y": "after.*", "hint": "{#0|place}\nRMS after {after.*}"}]}
+  ])json");
   return p;
 }
 

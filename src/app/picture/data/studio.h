@@ -38,41 +38,6 @@ PictureJson absent(const std::string& reason);
 /// The beginning of one that can.
 PictureJson present(const std::string& caption, const std::string& alt);
 
-// One builder per picture, by its name in data.ts. Each returns present(…) with the picture's own fields, or absent(…).
-PictureJson data_of_dot_product(Studio&);
-PictureJson data_of_tokens(Studio&);
-PictureJson data_of_merges(Studio&);
-PictureJson data_of_splits(Studio&);
-PictureJson data_of_embedding_cosine(Studio&);
-PictureJson data_of_embedding_neighbors(Studio&);
-PictureJson data_of_position_vectors(Studio&);
-PictureJson data_of_embedding_rescaling(Studio&);
-PictureJson data_of_update_scale(Studio&);
-PictureJson data_of_residual_scale(Studio&);
-PictureJson data_of_layer_norm(Studio&);
-PictureJson data_of_norm_statistics(Studio&);
-PictureJson data_of_head_grouping(Studio&);
-PictureJson data_of_softmax(Studio&);
-PictureJson data_of_attention(Studio&);
-PictureJson data_of_soft_cap(Studio&);
-PictureJson data_of_rope_rotation(Studio&);
-PictureJson data_of_rope_wavelengths(Studio&);
-PictureJson data_of_query_length(Studio&);
-PictureJson data_of_activation_curves(Studio&);
-PictureJson data_of_mlp_surfaces(Studio&);
-PictureJson data_of_experts(Studio&);
-PictureJson data_of_expert_load(Studio&);
-PictureJson data_of_final_norm(Studio&);
-PictureJson data_of_next_tokens(Studio&);
-PictureJson data_of_logit_lens(Studio&);
-PictureJson data_of_logit_attribution(Studio&);
-PictureJson data_of_input_attribution(Studio&);
-PictureJson data_of_reach(Studio&);
-PictureJson data_of_gradient_norms(Studio&);
-PictureJson data_of_gradient_hooks(Studio&);
-PictureJson data_of_interpolation(Studio&);
-PictureJson data_of_task_vectors(Studio&);
-
 /// Whether neighboring position vectors of this run are more alike than distant ones, as a sentence; "" below three positions.
 std::string likeness_of_positions(const Studio& studio);
 

@@ -1,11 +1,10 @@
 #pragma once
-// A picture's main numbers as text tables, from its data (data.ts).
+// A picture's tables with their cells, from its declaration (TableSpec in web/src/data.ts).
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "picture/data/request.h"
 #include "picture/data/values.h"
 
 namespace vitrine {
@@ -37,18 +36,17 @@ struct PictureTable {
   std::vector<std::vector<PictureCell>> rows;
   std::optional<PictureGrid> grid;
   size_t left_out = 0;  // rows that the data has beside these
-  std::vector<std::vector<PictureCell>> every =
-      {};  // with those that `rows` leaves out; empty: rows are all, or all that is made
 };
 
-/// Rows of all tables of a picture together, at most about so many.
+/// Rows that a terminal shows of all tables of a picture together, at most about so many.
 constexpr size_t kTableRows = 25;
 
-/// The tables as comma-separated values (RFC 4180): the names of the columns, then every row, numbers in full, cells without a
+/// The tables as comma-separated values (RFC 4180): the names of the columns, then the rows, numbers in full, cells without a
 /// number empty. An empty line stands between two tables.
 std::string csv_text(const std::vector<PictureTable>& tables);
 
-/// The main numbers of the picture `name` of a document. Errors: InputError with the picture's reason if it is absent.
-std::vector<PictureTable> picture_tables(const PictureJson& document, std::string_view name, const PictureOptions& options = {});
+/// The main numbers of the picture `name` of a document; with `every`, all of its tables with all their rows.
+/// Errors: InputError with the picture's reason if it is absent.
+std::vector<PictureTable> picture_tables(const PictureJson& document, std::string_view name, bool every = false);
 
 }  // namespace vitrine

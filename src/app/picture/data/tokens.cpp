@@ -149,6 +149,9 @@ PictureJson data_of_tokens(Studio& studio) {
   p["bytesTotal"] = studio.prompt.text ? studio.prompt.text->size() : 0;
   p["vocabSize"] = studio.engine.tokenizer().vocab_size();
   p["tokenizer"] = studio.engine.tokenizer().description();
+  p["tables"] = PictureJson::parse(R"json([
+    {"columns": [["at", "#0"], ["id", "/tokens.*.id"], ["piece", "/tokens.*.piece", "piece"], ["from byte", "/tokens.*.offsets.0"], ["to", "/tokens.*.offsets.1"], ["control", "/tokens.*.control"]]}
+  ])json");
   return p;
 }
 
@@ -179,6 +182,7 @@ PictureJson data_of_merges(Studio& studio) {
                           {"right", right.id},
                           {"id", studio.mention(made.id)},
                           {"piece", left.piece + right.piece},
+                          {"parts", {left.piece, right.piece}},
                           {"order", number(made.order)}});
   });
   p["end"] = PictureJson::array();
@@ -188,6 +192,10 @@ PictureJson data_of_merges(Studio& studio) {
       "order: the rank of the merge in the tokenizer's file (or minus the score of the joined piece); the lowest merges first";
   p["alt"] = fmt::format("{} become{} {} in {}.", plural(start, "part"), start == 1 ? "s" : "", plural(parts.size(), "token"),
                          plural(start - parts.size(), "merge"));
+  p["tables"] = PictureJson::parse(R"json([
+    {"columns": [["merge", "#0", "ordinal"], ["order", "steps.*.order"], ["left", "steps.*.parts.0", "piece"], ["right", "steps.*.parts.1", "piece"],
+       ["joined", "steps.*.piece", "piece"], ["id", "steps.*.id"]]}
+  ])json");
   return p;
 }
 
@@ -248,6 +256,10 @@ PictureJson data_of_splits(Studio& studio) {
                            {"logprob", number(split.logprob)},
                            {"bitsPerByte", number(-split.logprob / std::log(2.0) / static_cast<double>(spelled.size()))}});
   }
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "ln p of each split, * marks the tokenizer's own", "columns": [["ln p", "splits.*.logprob", ".2f"], ["bits/byte", "splits.*.bitsPerByte", ".3f"],
+       ["tokens", "splits.*.ids.length"], ["", "splits.*.chosen", "*"], ["pieces", "splits.*.pieces"]]}
+  ])json");
   return p;
 }
 

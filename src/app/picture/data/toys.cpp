@@ -64,6 +64,9 @@ PictureJson data_of_dot_product(Studio&) {
   add(0, 1, "0");
   add(-r, r, "−1/√2");
   add(-1, 0, "−1");
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "products with a = (1, 0)", "columns": [["x[0]", "vectors.*.x.0", ".4f"], ["x[1]", "vectors.*.x.1", ".4f"], ["x · a", "vectors.*.dot", ".4f"], ["exactly", "vectors.*.label"]]}
+  ])json");
   return p;
 }
 
@@ -97,6 +100,12 @@ PictureJson data_of_layer_norm(Studio& studio) {
   const double root = std::sqrt(8.0 / 3.0);
   p["three"] = {
       {"x", {2, 4, 6}}, {"mean", 4}, {"variance", number(8.0 / 3.0)}, {"scaled", {number(-2 / root), 0, number(2 / root)}}};
+  p["tables"] = PictureJson::parse(R"json([
+    {"columns": [["LayerNorm", {"cells": ["x", "− mean", "over σ", "· weight + bias"]}],
+                 ["x[0]", ["x.0", "centered.0", "scaled.0", "layerNorm.0"], ".3f"], ["x[1]", ["x.1", "centered.1", "scaled.1", "layerNorm.1"], ".3f"]]},
+    {"columns": [["RMSNorm", {"cells": ["x", "over RMS", "· weight"]}],
+                 ["x[0]", ["x.0", "rmsScaled.0", "rmsNorm.0"], ".3f"], ["x[1]", ["x.1", "rmsScaled.1", "rmsNorm.1"], ".3f"]]}
+  ])json");
   return p;
 }
 
@@ -116,6 +125,33 @@ PictureJson data_of_activation_curves(Studio& studio) {
     p[key] = numbers(y);
   }
   p["active"] = numbers(studio.seen.active);
+  p["tables"] = PictureJson::parse(R"json([
+    {"keep": "spread", "most": 9,
+     "columns": [["x", "x.*", ".1f"], ["ReLU", "relu.*", ".4f"], ["GELU", "geluExact.*", ".4f"], ["its tanh form", "geluTanh.*", ".4f"], ["SiLU", "silu.*", ".4f"]]},
+    {"note": "share of the MLP's units that are above zero", "keep": "spread", "most": 16, "columns": [["layer", "#0"], ["active", "active.*", "%"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "title": "The functions", "made": "toy", "label": "Activation functions from −2 to 2.", "height": 330,
+     "x": {"label": "input a", "domain": [-2, 2]}, "y": {"label": "output", "domain": [-0.4, 2]},
+     "series": [
+       {"name": "ReLU", "tone": "plain", "draw": "line", "dashed": true, "x": "x.*", "y": "relu.*", "hint": "ReLU\nof {x.*} is {relu.*}"},
+       {"name": "GELU", "tone": "attention", "draw": "line", "dashed": true, "x": "x.*", "y": "geluTanh.*", "hint": "GELU, its tanh form\nof {x.*} is {geluTanh.*}"},
+       {"name": "SiLU", "tone": "mlp", "draw": "line", "dashed": true, "x": "x.*", "y": "silu.*", "hint": "SiLU\nof {x.*} is {silu.*}"}]},
+    {"kind": "xy", "title": "How many hidden units are above zero", "made": "run", "label": "Share of hidden units above zero, by layer.", "height": 200,
+     "x": {"label": "layer", "whole": true, "pad": 0.5}, "y": {"label": "share of hidden units above zero", "domain": [0, 1], "as": "%"},
+     "series": [{"name": "active", "named": false, "tone": "mlp", "draw": "both", "y": "active.*", "hint": "layer {#0}\n{active.*|%} of the hidden units are above zero"}]}
+  ])json");
+  const Activation used = studio.facts.activation;
+  const int own = used == Activation::relu                                          ? 0
+                  : used == Activation::silu                                        ? 2
+                  : used == Activation::gelu_tanh || used == Activation::gelu_exact ? 1
+                                                                                    : -1;
+  if (own >= 0) {
+    PictureJson& series = p["charts"][0]["series"][static_cast<size_t>(own)];
+    series["name"] = series["name"].get<std::string>() + " (here)";
+    series["tone"] = series["tone"].get<std::string>() + " strong";
+    series.erase("dashed");
+  }
   return p;
 }
 
@@ -155,6 +191,13 @@ PictureJson data_of_mlp_surfaces(Studio&) {
     }
     p["slices"].push_back(table(slices));
   }
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "y[0] over x[0] at x[1] = {sliceAt.3}", "beside": 200,
+     "columns": [["x[0]", "x.0::10"], ["linear", "slices.0.3.0::10", ".4f"], ["ReLU", "slices.1.3.0::10", ".4f"],
+                 ["ReGLU", "slices.2.3.0::10", ".4f"], ["GeGLU", "slices.3.3.0::10", ".4f"]]},
+    {"note": "The slices. The JSON has the whole surfaces and the weights.", "detail": true,
+     "columns": [["kind", "kinds.#0"], ["x[1]", "sliceAt.#1"], ["x[0]", "x.#2"], ["y[0]", "slices.*.*.*"]]}
+  ])json");
   return p;
 }
 

@@ -34,16 +34,16 @@ std::vector<std::byte> bytes_of_base64(const std::string& text) {
 
 }  // namespace
 
+std::string cut(const std::string& text, size_t most) {
+  size_t characters = 0;
+  for (size_t i = 0; i < text.size(); i += std::max<size_t>(1, utf8_at(text, i).size))
+    if (++characters > most) return text.substr(0, i) + "…";
+  return text;
+}
+
 std::string shortened(const std::string& text, size_t most) {
   std::string result;
-  size_t characters = 0;
-  for (size_t i = 0; i < text.size();) {
-    if (++characters > most) return result + "…";
-    const size_t size = std::max<size_t>(1, utf8_at(text, i).size);
-    const std::string_view c = std::string_view(text).substr(i, size);
-    result += c == "\n" ? "⏎" : c == "\t" ? "⇥" : c == " " ? "␣" : c;
-    i += size;
-  }
+  for (const char c : cut(text, most)) result += c == '\n' ? "⏎" : c == '\t' ? "⇥" : c == ' ' ? "␣" : std::string(1, c);
   return result;
 }
 

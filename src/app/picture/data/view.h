@@ -22,7 +22,9 @@ struct PictureView {
   size_t tokens() const { return document.at("tokens").size(); }
 };
 
-/// At most so many characters, with … for the rest; spaces, tabs and line ends are made visible.
+/// At most so many characters, with … for the rest.
+std::string cut(const std::string& text, size_t most);
+/// The same; spaces, tabs and line ends are made visible.
 std::string shortened(const std::string& text, size_t most = std::string::npos);
 
 /// The numbers of a Packed grid, row by row; a causal one has zeros above its diagonals.

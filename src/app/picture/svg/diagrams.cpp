@@ -39,24 +39,6 @@ double height_of(const std::vector<std::pair<std::string, std::string>>& labels)
   return y + 60;
 }
 
-Svg cosine_grid(const PictureView& c, const std::vector<std::string>& labels) {
-  const PictureJson& grid = c.picture.at("cosine");
-  const size_t n = labels.size();
-  const double cell = std::max(6.0, std::min(28.0, 480.0 / static_cast<double>(n))), side = cell * static_cast<double>(n);
-  double longest = 0;
-  for (const std::string& label : labels) longest = std::max(longest, Svg::text_width(label, 11));
-  Svg svg(kShapesWidth, side + longest + 80, c.title(), c.alt());
-  const auto value = [&](size_t r, size_t k) { return grid[r][k].get<double>(); };
-  svg.heat(120, 20, cell, cell, n, n, true, value,
-           [&](size_t r, size_t k) { return fmt::format("{} and {}: {:.4f}", labels[r], labels[k], value(r, k)); });
-  for (size_t i = 0; i < n && cell >= 10; ++i) {
-    svg.text(114, 20 + cell * (static_cast<double>(i) + 0.5) + 4, labels[i], Anchor::end, "ink", 11);
-    svg.text_up(120 + cell * (static_cast<double>(i) + 0.5) + 4, side + 26, labels[i], "ink", Anchor::end, 11);
-  }
-  svg.legend(120, side + longest + 44, "−1", "1", true);
-  return svg;
-}
-
 // The part of the square of inputs from −2 to 2 in which exactly the hidden units of `mask` are above zero: the square, cut at
 // the line of each unit (Sutherland and Hodgman). Empty where there is none.
 std::vector<std::pair<double, double>> region_of(const PictureJson& gate, int mask) {
@@ -183,18 +165,6 @@ Svg svg_of_dot_product(const PictureView& c) {
   return svg;
 }
 
-Svg svg_of_embedding_cosine(const PictureView& c) {
-  std::vector<std::string> labels;
-  for (const PictureJson& id : c.picture.at("ids")) labels.push_back(c.spelling(id, 12));
-  return cosine_grid(c, labels);
-}
-
-Svg svg_of_position_vectors(const PictureView& c) {
-  std::vector<std::string> labels;
-  for (const PictureJson& p : c.picture.at("positions")) labels.push_back(p.dump());
-  return cosine_grid(c, labels);
-}
-
 Svg svg_of_layer_norm(const PictureView& c) {
   Svg svg(kShapesWidth, 340, c.title(), c.alt());
   const auto fan = [&](double cx, const std::string& title,
@@ -261,41 +231,6 @@ Svg svg_of_rope_rotation(const PictureView& c) {
       svg.text(cx + 112 * x, 164 - 112 * y, fmt::format("k{}", t++), Anchor::middle);
     }
     cx += 300;
-  }
-  return svg;
-}
-
-Svg svg_of_query_length(const PictureView& c) {
-  const std::vector<double> wavelengths = number_list(c.picture.at("wavelengths"));
-  const auto shown = c.picture.at("shown").get<std::vector<size_t>>();
-  const size_t pairs = wavelengths.size();
-  const auto heads = c.picture.at("layers")[0].at("shape")[0].get<size_t>();
-  const double cell_w = 540.0 / static_cast<double>(pairs), cell_h = std::min(20.0, 160.0 / static_cast<double>(heads)),
-               grid = cell_h * static_cast<double>(heads);
-  Svg svg(kShapesWidth, 40 + (grid + 80) * static_cast<double>(shown.size()), c.title(), c.alt());
-  double y = 36;
-  for (const size_t layer : shown) {
-    const std::vector<double> values = unpacked(c.picture.at("layers")[layer]);
-    const double largest = std::max(1e-12, *std::max_element(values.begin(), values.end()));
-    svg.text(70, y - 8, fmt::format("layer {}", layer), Anchor::start, "muted");
-    svg.heat(
-        70, y, cell_w, cell_h, heads, pairs, false, [&](size_t h, size_t p) { return values[h * pairs + p] / largest; },
-        [&](size_t h, size_t p) {
-          return fmt::format("head {}, wavelength {}: {}", h, short_number(wavelengths[p]), short_number(values[h * pairs + p]));
-        });
-    for (size_t h = 0; h < heads && cell_h >= 10; ++h)
-      svg.text(64, y + cell_h * (static_cast<double>(h) + 0.5) + 4, std::to_string(h), Anchor::end, "muted", 11);
-    svg.text_up(30, y + grid / 2, "head");
-    double power = 1;
-    for (size_t p = 0; p < pairs; ++p) {  // 6, 63, 628, 6283: 2π times powers of ten
-      if (wavelengths[p] < power * 6.283) continue;
-      svg.text(70 + cell_w * (static_cast<double>(p) + 0.5), y + grid + 14, fmt::format("{:.0f}", power * 6.283185),
-               Anchor::middle, "muted", 11);
-      power *= 10;
-    }
-    svg.text(340, y + grid + 30, "wavelength in tokens", Anchor::middle, "muted");
-    svg.legend(470, y + grid + 22, "0", short_number(largest), false);
-    y += grid + 80;
   }
   return svg;
 }

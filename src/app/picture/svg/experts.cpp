@@ -147,45 +147,4 @@ const PictureJson& layer_of(const PictureView& c) {
 
 Svg svg_of_experts(const PictureView& c) { return c.options.layer ? one_layer(c, layer_of(c)) : all_layers(c); }
 
-Svg svg_of_expert_load(const PictureView& c) {
-  constexpr double kBars = 56, kDown = 92, kRight = 610;
-  std::vector<const PictureJson*> layers;
-  for (const PictureJson& layer : c.picture.at("layers"))
-    if (!c.options.layer || layer.at("layer") == *c.options.layer) layers.push_back(&layer);
-  const double ideal = c.picture.at("ideal");
-  std::vector<double> all = {ideal};
-  for (const PictureJson* layer : layers)
-    for (const char* key : {"share", "probability"})
-      for (const double v : number_list(layer->at(key))) all.push_back(v);
-  const double most = *std::max_element(all.begin(), all.end());
-  Svg svg(kExpertsNarrow, 56 + kDown * static_cast<double>(layers.size()), c.title(), c.alt());
-  svg.text(20, 20,
-           fmt::format("Bars: share of the layer's choices. Dots: mean probability. Line: 1/{} = {:.2f} %",
-                       c.picture.at("count").get<int64_t>(), 100 * ideal),
-           Anchor::start, "muted");
-  for (size_t l = 0; l < layers.size(); ++l) {
-    const double top = 40 + kDown * static_cast<double>(l), bottom = top + kBars;
-    const std::vector<double> share = number_list(layers[l]->at("share")),
-                              probability = number_list(layers[l]->at("probability"));
-    const SvgScale up{0, most, bottom, top};
-    const double each = (kRight - kExpertsLeft) / static_cast<double>(share.size()), bar = std::max(1.0, each * 0.7);
-    const size_t step = std::max<size_t>(1, static_cast<size_t>(std::ceil(26 / each)));
-    svg.text(kExpertsLeft - 46, top + kBars / 2 + 4, fmt::format("layer {}", layers[l]->at("layer").get<int64_t>()), Anchor::end);
-    svg.text(kExpertsLeft - 6, top + 6, fmt::format("{:.0f} %", 100 * most), Anchor::end, "muted", 10);
-    svg.text(kExpertsLeft - 6, bottom + 3, "0", Anchor::end, "muted", 10);
-    for (size_t e = 0; e < share.size(); ++e) {
-      const double x = kExpertsLeft + each * static_cast<double>(e);
-      const std::string hint = fmt::format("layer {}, expert {}: {:.2f} % of the choices, mean probability {:.2f} %",
-                                           layers[l]->at("layer").get<int64_t>(), e, 100 * share[e], 100 * probability[e]);
-      svg.rect(x + (each - bar) / 2, up.at(share[e]), bar, bottom - up.at(share[e]), "accent", hint);
-      svg.circle(x + each / 2, up.at(probability[e]), std::min(3.0, bar / 2 + 0.5), "accent2", hint);
-      if (e % step == 0) svg.text(x + each / 2, bottom + 14, std::to_string(e), Anchor::middle, "muted", 10);
-    }
-    svg.line(kExpertsLeft, bottom, kRight, bottom, "muted");
-    svg.line(kExpertsLeft, up.at(ideal), kRight, up.at(ideal), "ink", 1);
-  }
-  svg.text((kExpertsLeft + kRight) / 2, 48 + kDown * static_cast<double>(layers.size()), "expert", Anchor::middle, "muted", 11);
-  return svg;
-}
-
 }  // namespace vitrine

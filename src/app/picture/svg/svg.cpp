@@ -39,19 +39,21 @@ std::string style() {
     std::string css;
     for (int i = 0; i <= kLevels; ++i) {
       const double share = static_cast<double>(i) / kLevels;
-      css += fmt::format(".s{0}{{--c:{1}}}.d{0}{{--c:{2}}}", i, mixed(sequential, share), mixed(diverging, share));
+      css += fmt::format(".s{0}{{color:{1}}}.d{0}{{color:{2}}}", i, mixed(sequential, share), mixed(diverging, share));
     }
     return css;
   };
   return "svg{color-scheme:light "
-         "dark;background:#fff}.ink{--c:#1b1f24}.muted{--c:#57606a}.faint{--c:#d0d7de}.accent{--c:#2166ac}.accent2{--c:#b35806}" +
+         "dark;background:#fff}.ink{color:#1b1f24}.muted{color:#57606a}.faint{color:#d0d7de}.accent{color:#2166ac}.accent2{color:"
+         "#b35806}" +
          scales(kSequentialLight, kDivergingLight) +
-         "@media(prefers-color-scheme:dark){svg{background:#0d1117}.ink{--c:#e6edf3}.muted{--c:#9da7b1}.faint{--c:#30363d}"
-         ".accent{--c:#92c5de}.accent2{--c:#fdb863}" +
+         "@media(prefers-color-scheme:dark){svg{background:#0d1117}.ink{color:#e6edf3}.muted{color:#9da7b1}.faint{color:#30363d}"
+         ".accent{color:#92c5de}.accent2{color:#fdb863}" +
          scales(kSequentialDark, kDivergingDark) +
-         "}line,path{stroke:var(--c);fill:none}rect,circle,polygon,text,.head{fill:var(--c)}rect{shape-rendering:crispEdges}."
+         "}line,path{stroke:currentColor;fill:none}rect,circle,polygon,text,.head{fill:currentColor}rect{shape-rendering:"
+         "crispEdges}."
          "open{fill:"
-         "none;stroke:var(--c)}";
+         "none;stroke:currentColor}.dashed{stroke-dasharray:5 4}";
 }
 
 std::string pixels(double value) {
@@ -106,13 +108,17 @@ SvgScale scale_over(const std::vector<double>& values, double from, double to, b
   return scale;
 }
 
-Svg::Svg(double width, double height, const std::string& title, const std::string& description) : width_(width), height_(height) {
-  body_ = fmt::format(
+Svg::Svg(double width, double height, const std::string& title, const std::string& description)
+    : width_(width), height_(height), title_(title), description_(description) {}
+
+std::string Svg::finish() && {
+  const std::string head = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
       "aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\">\n<title id=\"title\">{2}</title>\n<desc "
       "id=\"desc\">{3}</desc>\n"
       "<style>{4}</style>\n",
-      pixels(width), pixels(height), markup_text(title), markup_text(description), style());
+      pixels(width_), pixels(height_), markup_text(title_), markup_text(description_), style());
+  return head + body_ + "</svg>\n";
 }
 
 void Svg::line(double x1, double y1, double x2, double y2, std::string_view color, double width) {
@@ -211,7 +217,5 @@ void Svg::legend(double x, double y, const std::string& low, const std::string& 
   text(x, y + 23, low, Anchor::start, "muted", 11);
   text(x + (kLevels + 1) * kCell, y + 23, high, Anchor::end, "muted", 11);
 }
-
-std::string Svg::finish() && { return std::move(body_) + "</svg>\n"; }
 
 }  // namespace vitrine

@@ -23,7 +23,8 @@ class Svg {
  public:
   Svg(double width, double height, const std::string& title, const std::string& description);
 
-  /// color: "ink", "muted", "faint", "accent", "accent2", "s0" … "s16" (sequential), "d0" … "d16" (diverging, d8 is zero).
+  /// color: "ink", "muted", "faint", "accent", "accent2", "s0" … "s16" (sequential), "d0" … "d16" (diverging, d8 is zero); lines
+  /// may be "accent dashed".
   void line(double x1, double y1, double x2, double y2, std::string_view color, double width = 1);
   void arrow(double x1, double y1, double x2, double y2, std::string_view color, double width = 1.5);
   void path(const std::vector<std::pair<double, double>>& points, std::string_view color, double width = 1.5);
@@ -52,12 +53,14 @@ class Svg {
 
   double width() const { return width_; }
   double height() const { return height_; }
+  /// Before finish(), where what is drawn decides it.
+  void set_height(double height) { height_ = height; }
   std::string finish() &&;
 
  private:
   static int level(double share, bool diverging);
   double width_, height_;
-  std::string body_;
+  std::string title_, description_, body_;
 };
 
 // --------------------------------------------------------------------------------------------------------------------
