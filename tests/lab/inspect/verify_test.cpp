@@ -14,7 +14,7 @@ namespace {
 
 const VerifiedQuantity* find(const VerifyReport& report, const std::string& quantity, int64_t layer = -1) {
   for (const VerifiedQuantity& q : report.quantities)
-    if (q.quantity == quantity && q.layer == layer) return &q;
+    if (q.quantity == quantity && q.layer.value_or(-1) == layer) return &q;
   return nullptr;
 }
 
