@@ -165,7 +165,7 @@ TEST(StudyPages, CheckpointsOfARunBySteps) {
   const Json section = document_of(page)["sections"][0];
   ASSERT_EQ(section["runs"].size(), 2u);
   EXPECT_EQ(section["runs"][1]["step"], 10);
-  expect_close(section["runs"][1]["lossAgain"], computed["checkpoints"][1]["loss_again"]);
+  expect_close(section["runs"][1]["loss_again"], computed["checkpoints"][1]["loss_again"]);
   EXPECT_CONTAINS(section["runs"][1]["options"].get<std::string>(), "step-10");
   const Outcome lines = vitrine({"circuits", "--checkpoints", run.string(), "--repeat", "6"});
   EXPECT_CONTAINS(lines.out, "induction");

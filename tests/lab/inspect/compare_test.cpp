@@ -38,8 +38,8 @@ TEST(Compare, AModelWithItself) {
 TEST(Compare, NumbersAreThoseOfBothTraces) {
   Engine a(gguf("llama"), {1, {}}), b(gguf("llama_q4_0"), {1, {}});
   const ModelComparison result = compare_models(a, b, kComparedIds, 1e-3);
-  EXPECT_EQ(result.dtypes_a, (std::vector<std::string>{"f32"}));
-  EXPECT_NE(std::find(result.dtypes_b.begin(), result.dtypes_b.end(), "q4_0"), result.dtypes_b.end());
+  EXPECT_EQ(result.a.dtypes, (std::vector<std::string>{"f32"}));
+  EXPECT_NE(std::find(result.b.dtypes.begin(), result.b.dtypes.end(), "q4_0"), result.b.dtypes.end());
   const std::vector<std::string> hooks = {"blocks.*.hook_resid_post", "blocks.*.attn.hook_pattern", "hook_logits"};
   const Recorder of_a = trace_to_memory(a, kComparedIds, hooks), of_b = trace_to_memory(b, kComparedIds, hooks);
   const auto n = kComparedIds.size();

@@ -43,7 +43,7 @@ TEST_P(UnitsAgainstNumpy, ValuesAndLogits) {
         EXPECT_NEAR(unit.value, values.values[at], 2e-5 + 1e-4 * std::abs(values.values[at]));
         ASSERT_EQ(unit.promoted.size(), static_cast<size_t>(vocab));
         for (size_t i = 0; i < unit.promoted.size(); ++i) {
-          const UnitWrites::Written& one = unit.promoted[i];
+          const TokenLogit& one = unit.promoted[i];
           const auto expected =
               static_cast<double>(logits.values[at * static_cast<size_t>(vocab) + static_cast<size_t>(one.token)]);
           EXPECT_NEAR(one.logit, expected, 2e-5 + 1e-4 * std::abs(expected)) << "token " << one.token;
@@ -84,7 +84,7 @@ TEST_P(UnitsOfEveryModel, SumToWhatTheirMlpAdds) {
     EXPECT_EQ(std::ssize(found.units), found.d_ff);
     double sum = 0, most = 0;
     for (const UnitWrites::Unit& unit : found.units)
-      for (const UnitWrites::Written& one : unit.promoted)
+      for (const TokenLogit& one : unit.promoted)
         if (one.token == 5) {
           sum += one.logit;
           most += std::abs(one.logit);

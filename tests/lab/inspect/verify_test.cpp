@@ -14,7 +14,7 @@ namespace {
 
 const VerifiedQuantity* find(const VerifyReport& report, const std::string& quantity, int64_t layer = -1) {
   for (const VerifiedQuantity& q : report.quantities)
-    if (q.quantity == quantity && q.layer == layer) return &q;
+    if (q.quantity == quantity && q.layer.value_or(-1) == layer) return &q;
   return nullptr;
 }
 
@@ -53,7 +53,7 @@ TEST_P(VerifyEveryFamily, HoldsItsGoldenFolder) {
   for (const char* name : {"logits", "logits through the cache"}) {
     const VerifiedQuantity* logits = find(report, name);
     ASSERT_NE(logits, nullptr);
-    EXPECT_EQ(logits->values, tokens * engine.shape().vocab_size);
+    EXPECT_EQ(logits->numbers, tokens * engine.shape().vocab_size);
     EXPECT_EQ(*logits->top1_agreement, 1);
     EXPECT_LT(*logits->kl_max, 1e-7);
   }
@@ -140,7 +140,7 @@ TEST_F(VerifyFiles, FindsTheOneNumberThatIsWrong) {
   EXPECT_EQ(q->worst.at, "sequence 0, [2, 7]");
   EXPECT_NEAR(q->max_abs, 0.25, 1e-4);
   EXPECT_NEAR(q->worst.reference - q->worst.ours, 0.25, 1e-4);
-  EXPECT_NEAR(q->mean_abs, 0.25 / static_cast<double>(q->values), 1e-5);
+  EXPECT_NEAR(q->mean_abs, 0.25 / static_cast<double>(q->numbers), 1e-5);
   EXPECT_GT(*q->kl_max, 1e-6);
   EXPECT_LT(q->cosine, 1);
   const Json json = to_json(report);
