@@ -20,8 +20,8 @@
 #include "cli/sae_flags.h"
 #include "cli/session.h"
 #include "hooks/listening.h"
-#include "intervene/recipe.h"
 #include "intervene/plan.h"
+#include "intervene/recipe.h"
 #include "model/abilities.h"
 
 namespace vitrine::cli {
