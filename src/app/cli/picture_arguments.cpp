@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/text_table.h"
 #include "io/atomic_file.h"
