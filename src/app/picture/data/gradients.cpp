@@ -257,8 +257,8 @@ PictureJson data_of_input_attribution(Studio& studio) {
   if (integrated)
     p["complete"] = fmt::format(
         "From the baseline, where its ln p is {:.4g}, the parts sum to {:.4g}; complete would be {:.4g}, so {:.2g} is missed.",
-        found.baseline_value, found.value - found.baseline_value + found.gap, found.value - found.baseline_value,
-        std::abs(found.gap));
+        *found.baseline_value, found.value - *found.baseline_value + *found.gap, found.value - *found.baseline_value,
+        std::abs(*found.gap));
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Measured by", "options": [
       {"if": "integrated", "name": "integrated gradients", "charts": [
