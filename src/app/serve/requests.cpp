@@ -117,6 +117,7 @@ void inside_request(Service& service, const std::shared_ptr<http::Exchange>& exc
     run([&](Engine& engine) { host.threads = std::max(1, engine.context().pool().threads() / 2); });
   }
   RequestAnswer answer = request.answer(host, fields);
+  if (training.owns_lock()) training.unlock();  // a client that has its answer may ask for the next step
   if (answer.file.empty()) return exchange->respond({200, "application/json", std::move(answer).text(fields), {}});
   exchange->respond({200,
                      "application/octet-stream",
