@@ -17,12 +17,12 @@ from .whole_numbers import INT64, within
 def circuits(
     model: OpenedModel, layer: int | None = None, head: int | None = None, *, offset: int = 0, composition: bool = True,
 ) -> CircuitTable:
-    """Every head's circuits with what is linear in the norms folded in, as docs/circuits.md defines them: a dict of
+    """Every head's circuits with what is linear in the norms folded in, as docs/circuits.md defines them, for keys `offset` positions
+    before their query in models with RoPE: a dict of
 
     heads        one dict for each head (of this layer, of this number): layer, head, copying, eigenvalues of the full OV circuit,
                  qk and ov with singular_values, rank and frobenius
     composition  composition scores of each head with later heads: from_layer, from_head, to_layer, to_head, q, k, v
-    offset       positions from key to query, for models with RoPE
     """
     found: CircuitTable = model._session.circuits(
         None if layer is None else within("layer", layer, 0, INT64), None if head is None else within("head", head, 0, INT64),
@@ -37,7 +37,7 @@ def compare(model: OpenedModel, other: OpenedModel, prompt: Prompt, *, threshold
     layers       how much the residual streams differ: point, layer, cosine, distance, worst_position, relative, and how much the
                  patterns differ
     predictions  after each position: kl in nats, and token, piece, logprob and prob of the most likely token of a and of b
-    kl_mean, kl_most, same_top; first_beyond: the point of the first of layers whose distance exceeds threshold, or None
+    kl_mean, kl_most, same_top; threshold; first_beyond: the point of the first of layers whose distance exceeds it, or None
     """
     for one in (model, other):
         one._without_hooks("compare")

@@ -95,14 +95,15 @@ RequestAnswer steered(const Host& host, Fields& fields) {
 Request generate_request() {
   return {"generate", "A continuation: `text`, `tokens`, `logprobs`, `finish_reason`.",
           joined({prompt_fields(), {edits_field()}, drawn_fields(), {max_tokens_field("Maximum new tokens. Default: 16.")}}),
-          generated};
+          generated, true};
 }
 
 Request steer_request() {
   Field edits = edits_field();
   edits.required = true;
   return {"steer", "The same continuation without and with changes to the model.",
-          joined({prompt_fields(), {edits, max_tokens_field("Maximum new tokens. Default: 40.")}, drawn_fields()}), steered};
+          joined({prompt_fields(), {edits, max_tokens_field("Maximum new tokens. Default: 40.")}, drawn_fields()}), steered,
+          true};
 }
 
 }  // namespace vitrine

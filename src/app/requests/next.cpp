@@ -36,7 +36,7 @@ RequestAnswer next_answer(const Host& host, Fields& fields) {
 Request next_request() {
   return {
       "next",
-      "`next: [{token, piece, logprob, kept}]` and `left`: the most likely tokens, the sampling probability of each (0: "
+      "`next: [{token, piece, logprob, prob, kept}]` and `left`: the most likely tokens, the sampling probability of each (0: "
       "excluded), how many tokens can be sampled.",
       joined({prompt_fields(), {edits_field()}, drawn_fields(), {top_field("Number of most likely tokens. Default: 20.", 1e6)}}),
       next_answer};

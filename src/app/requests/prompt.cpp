@@ -43,7 +43,8 @@ PicturePrompt read_prompt(const Host& host, Fields& fields) {
   const OrderedJson *prompt = fields.find("prompt"), *messages = fields.find("messages");
   if ((prompt == nullptr) == (messages == nullptr))
     throw invalid("prompt",
-                  prompt == nullptr ? "\"prompt\" is missing; expected a text, ids, or \"messages\" in its place"
+                  prompt == nullptr ? "\"prompt\" is missing; expected a text" +
+                                          std::string(host.chat ? ", ids, or \"messages\" in its place" : " or ids")
                                     : "\"prompt\" and \"messages\" are both there; give one of them",
                   "missing_required_parameter");
   if (prompt != nullptr) return prompt_of(host, *prompt, special, "prompt");

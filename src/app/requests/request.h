@@ -56,6 +56,7 @@ struct Request {
   std::vector<Field> fields;
   /// Errors: RequestError; what the functions behind the request throw.
   RequestAnswer (*answer)(const Host& host, Fields& fields);
+  bool generates = false;  // a server gives it the fields of its other texts
 };
 
 /// All of them, in the order of the documents.

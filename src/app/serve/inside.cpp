@@ -15,6 +15,15 @@ InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& ex
       adapters_(std::move(adapters)),
       owner_(exchange->request().owner),
       gone_(std::make_shared<std::atomic<bool>>(false)) {
+  exchange->on_gone([gone = gone_] { *gone = true; });
+}
+
+InsideRun::~InsideRun() {
+  if (counted_) --service_.inside();
+}
+
+void InsideRun::begin() {
+  if (counted_) return;
   const int most = service_.options().most_inside;
   if (service_.inside().fetch_add(1) >= most) {
     --service_.inside();
@@ -23,12 +32,11 @@ InsideRun::InsideRun(Service& service, const std::shared_ptr<http::Exchange>& ex
     busy.retry_after = 1;
     throw busy;
   }
-  exchange->on_gone([gone = gone_] { *gone = true; });
+  counted_ = true;
 }
 
-InsideRun::~InsideRun() { --service_.inside(); }
-
 void InsideRun::operator()(const std::function<void(Engine&)>& work) {
+  begin();
   service_.scheduler()
       .run(
           [&](Engine& engine) {

@@ -13,8 +13,7 @@
 namespace vitrine::serve {
 
 /// Runs `work` with these adapters when its turn comes and returns when it is done; the request thread waits. Work for a client
-/// that leaves, or that the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; ApiError 429
-/// with ServiceOptions::most_inside under way.
+/// that leaves, or that the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; as begin.
 class InsideRun {
  public:
   InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange, ScaledAdapters adapters);
@@ -22,6 +21,9 @@ class InsideRun {
   InsideRun(const InsideRun&) = delete;
   InsideRun& operator=(const InsideRun&) = delete;
 
+  /// Counts among those under way; the first work does so, too, after a request that is wrong was refused.
+  /// Errors: ApiError 429 with ServiceOptions::most_inside of them.
+  void begin();
   void operator()(const std::function<void(Engine&)>& work);
   /// True once the client has left: for work beside the engine.
   const std::atomic<bool>& gone() const { return *gone_; }
@@ -31,7 +33,8 @@ class InsideRun {
   const ScaledAdapters adapters_;
   const std::string owner_;
   const std::shared_ptr<std::atomic<bool>> gone_;
-  bool begun_ = false;  // a part has run: the others run also while the server drains
+  bool counted_ = false;  // among those under way
+  bool begun_ = false;    // a part has run: the others run also while the server drains
 };
 
 /// The host of requests of this model (requests/request.h), which run in `run`; null: none runs.

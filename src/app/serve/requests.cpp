@@ -46,8 +46,7 @@ const std::vector<Field>& endpoint_fields(std::string_view name) {
       std::ranges::copy_if(request.fields, std::back_inserter(own), [](const Field& field) {
         return std::ranges::find(sampling_fields(), field.name, &Field::name) == sampling_fields().end();
       });
-      const bool draws = own.size() <= request.fields.size();
-      made[request.name] = draws ? joined({own, sampling_fields(), foreign_fields()}) : joined({own, lora_fields()});
+      made[request.name] = request.generates ? joined({own, sampling_fields(), foreign_fields()}) : joined({own, lora_fields()});
     }
     return made;
   }();
@@ -61,7 +60,6 @@ const std::vector<Field>& live_fields() {
     for (const Request& request : requests())
       for (const Field& field : live_tables().at(request.name)) {
         if (field.use == Use::refused && field.name != "lora") continue;
-        uses[field.name][field.about].push_back(request.name);
         const auto listed = std::ranges::find(fields, field.name, &Field::name);
         if (listed == fields.end()) {
           fields.push_back(field);
@@ -70,6 +68,13 @@ const std::vector<Field>& live_fields() {
         listed->types |= field.types;
         listed->low = std::min(listed->low, field.low);
         listed->high = std::max(listed->high, field.high);
+      }
+    for (const Request& request : requests())
+      for (const Field& field : live_tables().at(request.name)) {
+        const auto listed = std::ranges::find(fields, field.name, &Field::name);
+        if (listed == fields.end()) continue;
+        const bool narrower = field.low > listed->low || field.high < listed->high;
+        uses[field.name][field.about + (narrower ? " Here " + expected(field) + "." : "")].push_back(request.name);
       }
     for (Field& field : fields) {
       field.required = false;
@@ -106,6 +111,8 @@ void inside_request(Service& service, const std::shared_ptr<http::Exchange>& exc
       return command_line(service, words, adapters, ids);
     };
   }
+  if (request.name == std::string_view("score"))
+    if (const OrderedJson* several = fields.find("prompts")) check_streams(service, several->size(), "prompts");
   std::unique_lock training(service.training(), std::defer_lock);
   if (request.name == std::string_view("train")) {
     if (!training.try_lock()) {

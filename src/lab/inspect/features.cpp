@@ -194,7 +194,7 @@ std::vector<TokenLogit> extreme_logits(std::span<const float> logits, int64_t to
   const auto end = order.begin() + std::clamp<std::ptrdiff_t>(tokens, 0, std::ssize(order));
   std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? largest == (x > y) : a < b;
+    return x != y ? (largest ? x > y : x < y) : a < b;
   });
   std::vector<TokenLogit> list;
   for (auto token = order.begin(); token != end; ++token)

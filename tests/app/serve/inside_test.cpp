@@ -230,7 +230,8 @@ TEST_F(Inside, RefusalsNameTheField) {
   refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"head", "77.1"}, {"do", "zero"}}}}}, "", "77");
   refuses("/v1/patch", {{"prompt", text}, {"patch", "nothing"}}, "", "nothing");
   refuses("/v1/score", {{"prompts", OrderedJson::array()}}, "prompts", "empty list");
-  refuses("/v1/score", {{"prompts", std::vector<std::string>(577, "a b")}}, "prompts", "577 texts");
+  for (const char* path : {"/v1/score", "/v1/live/score"})
+    refuses(path, {{"prompts", std::vector<std::string>(577, "a b")}}, "prompts", "577 texts");
 }
 
 TEST_F(Inside, WorkEndsWhenItsClientLeaves) {
@@ -329,8 +330,10 @@ TEST(InsideLimit, IsTheServices) {
   ServiceOptions options;
   options.most_inside = 1;
   const Served served(options);
-  const InsideRun first(*served.service, std::make_shared<Leaving>(), {});
+  InsideRun first(*served.service, std::make_shared<Leaving>(), {});
+  first.begin();
   expect_error(served.post("/v1/lens", {{"prompt", "a king"}}), 429, "", "at once");
+  expect_error(served.post("/v1/lens", {{"prompt", OrderedJson::array()}}), 400, "prompt", "not empty");
 }
 
 TEST_F(Inside, StreamsGoOnBesideIt) {
