@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares what two builds of `vitrine serve` answer to the same requests.
 
-usage: compare_answers.py OLD_PROGRAM NEW_PROGRAM [--renamed OLD=NEW ...] [--list]
+usage: compare_answers.py OLD_PROGRAM NEW_PROGRAM [--renamed OLD=NEW ...] [--added NAME ...] [--list]
 
 The requests are made from the first program's own OpenAPI document: for every endpoint a valid request, then for every field
 valid values, values at and beyond its range, values of wrong types, and null (of the endpoints that only generate every fourth);
 unknown fields, a body that is no object, one that is no JSON, and an empty one. Beside them stand requests written out below: what the endpoints do for real. Both servers run the
 shipped model with --exact and answer one request at a time. Status, content type and body are compared; times, random ids and
-dates are left out. --renamed tells a field of answers that has another name in the new build.
+dates are left out. --renamed tells a field of answers that has another name in the new build, --added one that only its answers have.
 
 The exit status is 1 if an answer differs. Needs Python 3.10 or later, nothing else.
 """
@@ -197,9 +197,11 @@ def main():
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("--renamed", action="append", default=[], metavar="OLD=NEW")
+    parser.add_argument("--added", action="append", default=[], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="print every request with its status")
     options = parser.parse_args()
     renamed = dict(pair.split("=", 1) for pair in options.renamed)
+    LEFT_OUT.update(options.added)
     servers = [Server(options.old), Server(options.new)]
     try:
         requests = requests_of(json.loads(servers[0].ask("GET", "/openapi.json", None)[2]))
