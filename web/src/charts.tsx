@@ -129,7 +129,7 @@ function Grid({ spec, paths, pick }: Props<GridSpec>) {
   const { rows, cols, at, most, value, rowNames, colNames } = grid;
   const picked = picker(spec.pick, paths, pick);
   const many = cols > namedColumns && spec.columns !== undefined;
-  const ticks = many ? [0, cols - 1].map((col) => ({ at: col, text: String(col) })) : spec.ticks === undefined ? [] : (paths.value(spec.ticks) as { at: number; text: string }[]);
+  const ticks = many ? [0, cols - 1].map((col) => ({ at: col, text: String(spec.place === undefined ? col : paths.value(spec.place, at(0, col))) })) : spec.ticks === undefined ? [] : (paths.value(spec.ticks) as { at: number; text: string }[]);
   const write = spec.write;
   const end = (value: number) => (spec.key.as === "%" ? percent(value) : number(value));
   return (

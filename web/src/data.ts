@@ -277,6 +277,8 @@ export interface GridSpec extends ChartHead<"grid"> {
   values: string;
   rows: string;
   columns?: string;
+  /** Where a column stands, for the ends of many. */
+  place?: string;
   columnTitle?: string;
   /** Below the columns: path of [{at, text}]. */
   ticks?: string;

@@ -177,7 +177,7 @@ PictureJson data_of_softmax(Studio& studio) {
   p["tables"] = PictureJson::parse(R"json([
     {"note": "layer {layer}, head {head}, target {target} {target|at}", "keep": "last", "most": 24,
      "columns": [["at", "sources.*"], ["source", "sources.*", "at"], ["score", "scores.*", ".3f"], ["weight", "weights.*", ".4f"]]},
-    {"note": "the sink", "columns": [["score", "sink.score", ".3f"], ["weight", "sink.weight", ".4f"]]}
+    {"note": "the sink, which takes the rest of the weight", "columns": [["score", "sink.score", ".3f"], ["weight", "sink.weight", ".4f"]]}
   ])json");
   return p;
 }
@@ -400,6 +400,7 @@ PictureJson data_of_reach(Studio& studio) {
                                      : static_cast<int64_t>(own.bytes_for(span) / each);
     p["layers"].push_back({{"layer", l},
                            {"window", window},
+                           {"within", is_global ? PictureJson("all") : PictureJson(window)},
                            {"sees", reach_back(last)},
                            {"receives", receives},
                            {"cached", cached},
@@ -419,8 +420,8 @@ PictureJson data_of_reach(Studio& studio) {
       static_cast<double>(at_context) / 1048576, static_cast<double>(global) / 1048576);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "what the last token sees, and what can have reached it through the layers before",
-     "columns": [["layer", "layers.*.layer"], ["window (0: all)", "layers.*.window"], ["sees from", "layers.*.sees"], ["hears from", "layers.*.receives"],
-       ["cached", "layers.*.cached"], ["room", "layers.*.room"], ["bytes", "layers.*.bytes"]]}
+     "columns": [["layer", "layers.*.layer"], ["window", "layers.*.within"], ["sees from", "layers.*.sees"], ["hears from", "layers.*.receives"],
+       ["cached", "layers.*.cached"], ["positions with room", "layers.*.room"], ["bytes", "layers.*.bytes"]]}
   ])json");
   return p;
 }

@@ -285,7 +285,7 @@ PictureJson data_of_position_vectors(Studio& studio) {
     {"detail": true, "columns": [["position", "positions.*"], ["length", "lengths.*"], ["length of the token's vector", "tokenLengths.*"]]}
   ])json");
   p["charts"] = PictureJson::parse(R"json([
-    {"kind": "grid", "label": "Cosine between position vectors.", "values": "cosine.*.*", "rows": "{positions.#0}", "columns": "{positions.#1}", "columnTitle": "position",
+    {"kind": "grid", "label": "Cosine between position vectors.", "values": "cosine.*.*", "rows": "{positions.#0}", "columns": "{positions.#1}", "place": "positions.#1", "columnTitle": "position",
      "scale": "diverging", "most": 1, "cell": 34, "hint": "positions {positions.#0} and {positions.#1}\ncosine {cosine.*.*}",
      "key": {"label": "cosine", "low": "−1", "high": "1"}},
     {"kind": "xy", "label": "Length of each position's vector and of the token's.", "height": 220,

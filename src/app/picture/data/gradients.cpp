@@ -106,8 +106,8 @@ PictureJson data_of_gradient_norms(Studio& studio) {
                        {"all", number(own.parameters->all)}};
   }
   p["tables"] = PictureJson::parse(R"json([
-    {"note": "gradient of the loss at the stream that enters each layer (the last row: that leaves the last), and of the layer's parameters", "keep": "spread",
-     "columns": [["layer", "#0"], ["|gradient|", "norms.*"], ["without norms", "withoutNorms.*"], ["attention", "parameters.attention.*"], ["MLP", "parameters.mlp.*"]]},
+    {"note": "gradient of the loss at the stream, and of the layer's parameters", "keep": "spread",
+     "columns": [["stream", "stream.*.name"], ["|gradient|", "norms.*"], ["without norms", "withoutNorms.*"], ["attention", "parameters.attention.*"], ["MLP", "parameters.mlp.*"]]},
     {"detail": true, "columns": [["parameters outside the layers", "parameters.rest.*.name"], ["|gradient|", "parameters.rest.*.norm"]]}
   ])json");
   p["stream"] = PictureJson::array();
@@ -206,7 +206,7 @@ PictureJson data_of_gradient_hooks(Studio& studio) {
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Gradient at", "each": "hooks.*", "at": "usual", "name": "{hooks.#0.name}", "charts": [
       {"kind": "grid", "label": "Length of the gradient at {hooks.#0.hook}, by layer and token.", "values": "hooks.#0.norms.*.*",
-       "rows": "{hooks.#0.rows.#1}", "columns": "{positions.#2|at}", "scale": "sequential", "cell": 58, "tall": 24, "write": ".2g",
+       "rows": "{hooks.#0.rows.#1}", "columns": "{positions.#2|at}", "place": "positions.#2", "scale": "sequential", "cell": 58, "tall": 24, "write": ".2g",
        "hint": "{hooks.#0.names.#1}\nat {positions.#2|place}\nlength of the gradient {hooks.#0.norms.*.*}",
        "pick": {"do": "gradient", "with": ["{hooks.#0.names.#1}"], "says": "how to write it to a file"},
        "key": {"label": "length"}}]}

@@ -170,12 +170,13 @@ PictureJson data_of_logit_attribution(Studio& studio) {
                             {"remainder", number(logit.rounding)}});
   }
   p["tables"] = PictureJson::parse(R"json([
-    {"note": "logits of the most likely tokens as sums; the strongest parts of the first", "most": 20, "largest": "targets.0.parts.*",
+    {"note": "logits of the most likely tokens as sums; the strongest parts of the first", "most": 20, "largest": "targets.0.parts.*", "rest": "others together",
      "columns": [["part", "components.*.label"], ["{targets.0.id|token}", "targets.0.parts.*", "+.4f"], ["{targets.1.id|token}", "targets.1.parts.*", "+.4f"],
        ["{targets.2.id|token}", "targets.2.parts.*", "+.4f"], ["{targets.3.id|token}", "targets.3.parts.*", "+.4f"], ["{targets.4.id|token}", "targets.4.parts.*", "+.4f"]]},
     {"columns": [["token", "targets.*.id", "token"], ["remainder", "targets.*.remainder", "+.1e"],
        ["logit before the cap", "targets.*.uncapped", ".4f"], ["logit", "targets.*.logit", ".4f"]]}
   ])json");
+  if (studio.facts.final_softcap == 0) p["tables"][1]["columns"].erase(2);
   return p;
 }
 

@@ -275,7 +275,9 @@ PictureJson data_of_norm_statistics(Studio& studio) {
   add("mean", "mean", false, {{"enters", "mlp", "inMean"}, {"leaves", "attention", "outMean"}});
   add("weights", "weight of the norm", false,
       {{"largest", "plain", "weightMax"}, {"mean", "attention", "weightMean"}, {"smallest", "plain", "weightMin"}});
-  p["charts"] = PictureJson::parse(R"json([{"choose": "Statistic"}, {"kind": "remark", "if": "alone", "text": "{alone}"}])json");
+  p["charts"] = PictureJson::parse(
+      R"json([{"choose": "Statistic"}, {"kind": "remark", "if": "kinds.1", "text": "Each kind of norm has a scale of its own."},
+    {"kind": "remark", "if": "alone", "text": "{alone}"}])json");
   p["charts"][0]["options"] = std::move(options);
   return p;
 }

@@ -65,6 +65,8 @@ class Reader {
     const std::vector<size_t> shown = kept(rows.size(), most(declared, kTableRows), declared.value("keep", "first"));
     table.left_out += rows.size() - shown.size();
     table.rows.resize(shown.size());
+    const std::string rest = table.left_out > 0 ? declared.value("rest", "") : "";  // a last row with the sums of those left out
+    std::vector<PictureCell> sums;
     for (const PictureJson& column : columns) {
       const PictureJson& cells = column[1];
       if (cells.is_string() && wildcards(cells) > 0 && paths_.places(cells).empty()) continue;  // not in this data
@@ -78,10 +80,16 @@ class Reader {
         std::string text = paths_.written(value, as);
         table.rows[i].push_back(value.is_number() && as != "token" && as != "at" && as != "ordinal"
                                     ? PictureCell(std::move(text), value.dump())
-                                    : PictureCell(std::move(text)));
+                                : value.is_null() ? PictureCell(std::move(text), "")
+                                                  : PictureCell(std::move(text)));
       }
       table.columns.push_back({paths_.text(column[0].get<std::string>(), {}), words});
+      if (rest.empty()) continue;
+      double sum = 0;
+      for (size_t i = shown.size(); i < rows.size(); ++i) sum += paths_.number(cells, rows[i]);
+      sums.emplace_back(sums.empty() ? rest : paths_.written(sum, as));
     }
+    if (!sums.empty()) table.rows.push_back(std::move(sums));
   }
 
   // By the path with the most wildcards; cells of a column's own, or of a path each, are as many rows.
@@ -104,7 +112,7 @@ class Reader {
     const PictureJson& g = declared.at("grid");
     const std::string values = g.at("values"), keep = declared.value("keep", "first");
     const bool across = g.value("across", false), blank = g.value("blank", false);
-    const double factor = g.value("as", "") == "%" ? 100 : 1;
+    const double factor = g.value("as", "") == "%" && !every_ ? 100 : 1;
     PictureGrid grid{g.at("corner"), {}, {}, {}, factor * g.value("middle", 0.0), factor * number(g, "reach", 1)};
     const auto [first, second] = paths_.sizes(values);
     const std::vector<size_t> rows = kept(across ? second : first, most(declared, kTableRows - 1), keep),
@@ -168,7 +176,7 @@ std::string csv_text(const std::vector<PictureTable>& tables) {
     line(cells);
     for (const auto& row : table.rows) {
       cells.clear();
-      for (const PictureCell& cell : row) cells.push_back(cell == "-" ? "" : cell.full);
+      for (const PictureCell& cell : row) cells.push_back(cell.full);
       line(cells);
     }
   }

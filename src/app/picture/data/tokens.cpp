@@ -149,8 +149,12 @@ PictureJson data_of_tokens(Studio& studio) {
   p["bytesTotal"] = studio.prompt.text ? studio.prompt.text->size() : 0;
   p["vocabSize"] = studio.engine.tokenizer().vocab_size();
   p["tokenizer"] = studio.engine.tokenizer().description();
+  p["spans"] = PictureJson::array();  // of the bytes of each; nothing for those without
+  for (const TokenPiece& piece : studio.prompt.pieces)
+    p["spans"].push_back(piece.begin < piece.end ? PictureJson::array({piece.begin, piece.end})
+                                                 : PictureJson::array({nullptr, nullptr}));
   p["tables"] = PictureJson::parse(R"json([
-    {"columns": [["at", "#0"], ["id", "/tokens.*.id"], ["piece", "/tokens.*.piece", "piece"], ["from byte", "/tokens.*.offsets.0"], ["to", "/tokens.*.offsets.1"], ["control", "/tokens.*.control"]]}
+    {"columns": [["at", "#0"], ["id", "/tokens.*.id"], ["piece", "/tokens.*.piece", "piece"], ["from byte", "spans.*.0"], ["to", "spans.*.1"], ["control", "/tokens.*.control"]]}
   ])json");
   return p;
 }

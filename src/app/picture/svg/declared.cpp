@@ -95,14 +95,22 @@ class Charts {
     if (!chart.contains("each")) {
       for (const PictureJson& option : chart.at("options"))
         if (there(option)) {
+          add_choice(chart, option);
           for (const PictureJson& one : option.at("charts")) add(one);
           return;
         }
       return;
     }
     const Places before = paths_.bind(paths_.places(text_of(chart, "each"))[static_cast<size_t>(at)]);
+    add_choice(chart, chart);
     for (const PictureJson& one : chart.at("charts")) add(one);
     paths_.bind(before);
+  }
+
+  // What a page lets its reader choose, and what stands here: "Statistic: RMS".
+  void add_choice(const PictureJson& chart, const PictureJson& option) {
+    svg_.text(20, y_ + 14, text(chart, "choose") + ": " + text(option, "name"), Anchor::start, "muted");
+    y_ += 22;
   }
 
   // Two small ones in a row.
@@ -135,7 +143,11 @@ class Charts {
     if (axis.value("whole", false) && !values.empty()) {
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
       const double pad = axis.value("pad", 0.0);
-      return {std::round(*low) - pad, std::max(std::round(*high), std::round(*low) + (pad > 0 ? 0 : 1)) + pad, from, to};
+      return {.low = std::round(*low) - pad,
+              .high = std::max(std::round(*high), std::round(*low) + (pad > 0 ? 0 : 1)) + pad,
+              .from = from,
+              .to = to,
+              .whole = true};
     }
     return scale_over(values, from, to, axis.value("log", false), axis.value("zero", false));
   }
@@ -232,6 +244,7 @@ class Charts {
 
   void add_bars(const PictureJson& chart) {
     std::vector<Places> rows = paths_.places(chart.at("value"));
+    const size_t all = rows.size();
     const auto value = [&](const Places& at) { return paths_.number(chart.at("value"), at); };
     if (const size_t most = chart.value("largest", rows.size()); most < rows.size()) {
       std::vector<Places> sorted = rows;
@@ -268,6 +281,7 @@ class Charts {
       y_ += kLine;
     }
     y_ += 10;
+    if (rows.size() < all) add_remark(fmt::format("The {} with the largest values, of {}.", rows.size(), all));
   }
 
   // Two dots a row and the way between them: before and after.

@@ -82,7 +82,8 @@ std::vector<double> SvgScale::ticks() const {
     return list;
   }
   const double rough = (high - low) / 5, power = std::pow(10.0, std::floor(std::log10(rough)));
-  const double step = power * (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10);
+  const double nice = power * (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10);
+  const double step = whole ? std::max(1.0, std::round(nice)) : nice;
   for (double t = std::ceil(low / step - 1e-9) * step; t <= high + step * 1e-6; t += step)
     list.push_back(std::abs(t) < step * 1e-6 ? 0 : t);
   return list;

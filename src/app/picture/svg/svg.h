@@ -11,6 +11,7 @@ struct SvgScale {
   double low = 0, high = 1;  // numbers
   double from = 0, to = 1;   // pixels
   bool log = false;          // then low > 0
+  bool whole = false;        // its ticks are whole numbers
   double at(double value) const;
   std::vector<double> ticks() const;  // round numbers, or powers of ten
 };
