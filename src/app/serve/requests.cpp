@@ -71,8 +71,8 @@ const std::vector<Field>& live_fields() {
       }
     for (const Request& request : requests())
       for (const Field& field : live_tables().at(request.name)) {
+        if (field.use == Use::refused && field.name != "lora") continue;
         const auto listed = std::ranges::find(fields, field.name, &Field::name);
-        if (listed == fields.end()) continue;
         const bool narrower = field.low > listed->low || field.high < listed->high;
         uses[field.name][field.about + (narrower ? " Here " + expected(field) + "." : "")].push_back(request.name);
       }
