@@ -178,8 +178,9 @@ TEST_F(Tables, AsCommaSeparatedValues) {
   const auto next = read_csv(csv_text({only("next-tokens")})).front();
   EXPECT_EQ(next[1][4], "\"");  // after <bos> a quotation mark is the second most likely
   EXPECT_EQ(std::stod(next[1][3]), std::stod(picture("next-tokens").at("probs")[0][0].dump()));
-  EXPECT_EQ(csv_text({{"", {{"a,b"}, {"c", true}}, {{"-", "x\ny"}, {"1", "\"q\""}}, {}, 0}}),
-            "\"a,b\",c\r\n,\"x\ny\"\r\n1,\"\"\"q\"\"\"\r\n");
+  const PictureCell none("-", "");
+  EXPECT_EQ(csv_text({{"", {{"a,b"}, {"c", true}}, {{none, "x\ny"}, {"-", "\"q\""}}, {}, 0}}),
+            "\"a,b\",c\r\n,\"x\ny\"\r\n-,\"\"\"q\"\"\"\r\n");
 }
 
 TEST(LongTables, SayWhatTheyLeaveOut) {
