@@ -41,7 +41,7 @@ test("no module of the page depends on itself through others", () => {
   const modules = files(src, /\.tsx?$/);
   const graph = new Map(modules.map((path) => [relative(src, path), imported(readFileSync(path, "utf8")).filter((name) => name.startsWith(".")).map((name) => {
     const to = join(dirname(path), name.replace(/\?.*$/, ""));
-    const found = [to, `${to}.ts`, `${to}.tsx`, `${to}/index.ts`, `${to}/index.tsx`].find((one) => /\.\w+$/.test(one) && existsSync(one));
+    const found = [to, to.replace(/\.js$/, ".ts"), `${to}.ts`, `${to}.tsx`, `${to}/index.ts`, `${to}/index.tsx`].find((one) => /\.\w+$/.test(one) && existsSync(one));
     assert.ok(found !== undefined, `${path}: "${name}" is no file`);
     return relative(src, found);
   })]));

@@ -158,8 +158,8 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
       for (const [request, body, word] of /** @type {const} */ ([
         ["nothing", {}, "no request"],
         ["next", {}, "prompt"],
-        ["next", { prompt: [] }, "no tokens"],
-        ["next", { prompt: [1 << 30] }, "outside the vocabulary"],
+        ["next", { prompt: [] }, "not empty"],
+        ["next", { prompt: [1 << 30] }, "the vocabulary has the ids"],
         ["next", { prompt: "a", temperature: "hot" }, "temperature"],
         ["patch", { prompt: "a", interventions: [{ head: "99.0", do: "zero" }] }, "99"],
         ["inspect", { prompt: "a", hooks: ["no.such.hook"] }, "no.such.hook"],

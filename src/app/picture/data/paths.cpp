@@ -130,6 +130,16 @@ double Paths::number(const std::string& path, const Places& at) {
   return found.is_number() ? found.get<double>() : std::nan("");
 }
 
+void Paths::largest_first(std::vector<Places>& places, const std::string& path) {
+  std::vector<std::pair<double, Places>> sorted;  // of equal ones the first places come first
+  for (Places& at : places) {
+    const double value = number(path, at);
+    sorted.emplace_back(std::isfinite(value) ? -std::abs(value) : 1, std::move(at));
+  }
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < places.size(); ++i) places[i] = std::move(sorted[i].second);
+}
+
 std::pair<size_t, size_t> Paths::sizes(std::string path) {
   size_t found[2];
   for (size_t& n : found) {

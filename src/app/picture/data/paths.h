@@ -34,6 +34,8 @@ class Paths {
   /// Null where the path leads nowhere.
   PictureJson value(const std::string& path, const Places& at);
   double number(const std::string& path, const Places& at);  // NaN: no number
+  /// Sorts places by the absolute values there; no number comes last.
+  void largest_first(std::vector<Places>& places, const std::string& path);
   /// How many elements each of the two wildcards of a grid's path stands for.
   std::pair<size_t, size_t> sizes(std::string path);
   /// The text with the values of its paths.

@@ -58,10 +58,7 @@ class Reader {
   void read_rows(PictureTable& table, const PictureJson& declared) {
     const PictureJson& columns = declared.at("columns");
     std::vector<Places> rows = rows_of(columns);
-    if (const std::string largest = declared.value("largest", ""); !largest.empty())
-      std::stable_sort(rows.begin(), rows.end(), [&](const Places& a, const Places& b) {
-        return std::abs(paths_.number(largest, a)) > std::abs(paths_.number(largest, b));
-      });
+    if (const std::string largest = declared.value("largest", ""); !largest.empty()) paths_.largest_first(rows, largest);
     const std::vector<size_t> shown = kept(rows.size(), most(declared, kTableRows), declared.value("keep", "first"));
     table.left_out += rows.size() - shown.size();
     table.rows.resize(shown.size());

@@ -248,8 +248,7 @@ class Charts {
     const auto value = [&](const Places& at) { return paths_.number(chart.at("value"), at); };
     if (const size_t most = chart.value("largest", rows.size()); most < rows.size()) {
       std::vector<Places> sorted = rows;
-      std::stable_sort(sorted.begin(), sorted.end(),
-                       [&](const Places& a, const Places& b) { return std::abs(value(a)) > std::abs(value(b)); });
+      paths_.largest_first(sorted, chart.at("value"));
       sorted.resize(most);
       std::sort(sorted.begin(), sorted.end());
       rows = std::move(sorted);
