@@ -5,9 +5,9 @@ usage: compare_answers.py OLD_PROGRAM NEW_PROGRAM [--renamed OLD=NEW ...] [--add
 
 The requests are made from the first program's own OpenAPI document: for every endpoint a valid request, then for every field
 valid values, values at and beyond its range, values of wrong types, and null (of the endpoints that only generate every fourth);
-unknown fields, a body that is no object, one that is no JSON, and an empty one. Beside them stand requests written out below: what the endpoints do for real. Both servers run the
-shipped model with --exact and answer one request at a time. Status, content type and body are compared; times, random ids and
-dates are left out. --renamed tells a field of answers that has another name in the new build, --added one that only its answers have.
+unknown fields, a body that is not an object, one that is not JSON, and an empty one. The requests of FURTHER come before them.
+Both servers run the shipped model with --exact and answer one request at a time. Status, content type and body are compared;
+times, random ids and dates are left out. --renamed tells a field of answers that has another name in the new build, --added one that only its answers have.
 
 The exit status is 1 if an answer differs. Needs Python 3.10 or later, nothing else.
 """
@@ -145,7 +145,8 @@ class Server:
     def __init__(self, program):
         model = ROOT / "models" / "tales9m"
         self.process = subprocess.Popen(
-            [program, "serve", "--model", model, "--port", "0", "--exact", "--parallel", "1", "--threads", "1", "--template", ROOT / "examples/plain-chat.jinja", "--name", "tales9m"],
+            [program, "serve", "--model", model, "--name", "tales9m", "--port", "0", "--exact", "--parallel", "1", "--threads", "1",
+             "--template", ROOT / "examples/plain-chat.jinja"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         told = ""
         while (found := re.search(r"http://127\.0\.0\.1:(\d+)", told)) is None:

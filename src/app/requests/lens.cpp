@@ -18,13 +18,14 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
                                    std::to_string(kMostReadings) + "; ask for fewer positions");
   LogitLens found;
   host.run([&](Engine& engine) { found = logit_lens(engine, ids, positions, top); });
+  const Speller piece = speller_of(host.engine);
   RequestAnswer answer{tokens_json(host.engine, ids)};
   answer.json["layers"] = OrderedJson::array();
   for (size_t point = 0; point < found.points.size(); ++point) {
     OrderedJson rows = OrderedJson::array();
     for (size_t i = 0; i < found.positions.size(); ++i) {
       rows.push_back({{"position", found.positions[i]}});
-      rows.back().update(json_of(found.at(point, i), speller_of(host.engine)));
+      rows.back().update(json_of(found.at(point, i), piece));
     }
     answer.json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }

@@ -5,19 +5,22 @@
 namespace vitrine {
 namespace {
 
-std::vector<Field> recipe_fields() {
+const std::vector<Field>& recipe_fields() {
   using namespace type;
-  std::vector<Field> table = {
-      {"prompt", text | integers | object, "As in a recipe; a list of ids means {\"tokens\": ids}."},
-      {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
-      {"run", text, "Which prompt is changed: clean or corrupt."},
-      {"metric", text | object, "The metric of a run."},
-      {"interventions", list | object, "A list of changes, applied in this order."},
-      {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
-      {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
-      {"path", object, "A grid of senders, along the direct paths to the receivers."},
-  };
-  table.front().required = true;
+  static const std::vector<Field> table = [] {
+    Field prompt{"prompt", text | integers | object, "As in a recipe; a list of ids means {\"tokens\": ids}."};
+    prompt.required = true;
+    return std::vector<Field>{
+        prompt,
+        {"corrupt", text | integers | object, "A second prompt, for patch, path and values from it."},
+        {"run", text, "Which prompt is changed: clean or corrupt."},
+        {"metric", text | object, "The metric of a run."},
+        {"interventions", list | object, "A list of changes, applied in this order."},
+        {"patch", text | object, "A grid of runs, each with one value of the other prompt's."},
+        {"ablate", text | object, "A grid of runs, each with one part set to zero or its mean."},
+        {"path", object, "A grid of senders, along the direct paths to the receivers."},
+    };
+  }();
   return table;
 }
 

@@ -13,7 +13,8 @@
 namespace vitrine::serve {
 
 /// Runs `work` with these adapters when its turn comes and returns when it is done; the request thread waits. Work for a client
-/// that leaves, or that the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; as begin.
+/// that leaves, or that the server ends with, is stopped. Errors: what `work` throws; Stopped; as Scheduler::run; of the
+/// first work, with which it counts among those under way, ApiError 429 with ServiceOptions::most_inside of them.
 class InsideRun {
  public:
   InsideRun(Service& service, const std::shared_ptr<http::Exchange>& exchange, ScaledAdapters adapters);
@@ -21,14 +22,13 @@ class InsideRun {
   InsideRun(const InsideRun&) = delete;
   InsideRun& operator=(const InsideRun&) = delete;
 
-  /// Counts among those under way; the first work does so, too, after a request that is wrong was refused.
-  /// Errors: ApiError 429 with ServiceOptions::most_inside of them.
-  void begin();
   void operator()(const std::function<void(Engine&)>& work);
   /// True once the client has left: for work beside the engine.
   const std::atomic<bool>& gone() const { return *gone_; }
 
  private:
+  void begin();
+
   Service& service_;
   const ScaledAdapters adapters_;
   const std::string owner_;

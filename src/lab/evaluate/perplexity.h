@@ -60,7 +60,7 @@ PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, 
 /// Of two models on the same tokens: -ln p of b minus that of a.
 struct LossDifference {
   double nll = 0, nll_error = 0;  // mean over the tokens; the standard error of paired differences
-  double better = 0;              // share of tokens that b finds likelier
+  double better = 0;              // share of tokens that are more likely by b
 
   VITRINE_MEMBERS(nll, nll_error, better);
 };

@@ -331,7 +331,7 @@ TEST(InsideLimit, IsTheServices) {
   options.most_inside = 1;
   const Served served(options);
   InsideRun first(*served.service, std::make_shared<Leaving>(), {});
-  first.begin();
+  first([](Engine&) {});
   expect_error(served.post("/v1/lens", {{"prompt", "a king"}}), 429, "", "at once");
   expect_error(served.post("/v1/lens", {{"prompt", OrderedJson::array()}}), 400, "prompt", "not empty");
 }

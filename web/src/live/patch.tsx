@@ -47,7 +47,7 @@ export function Patch() {
     say("Running …");
     setCell(null);
     try {
-      const [clean, other] = await Promise.all([likeliest(engine, prompt), likeliest(engine, corrupt)]);
+      const [clean, other] = await Promise.all([mostLikely(engine, prompt), mostLikely(engine, corrupt)]);
       // The page's answer against the other's; where both say the same, against the other's second.
       const against = other[0]!.token === clean[0]!.token ? other[1]! : other[0]!;
       const report = await engine.ask<Report>("patch", { prompt: recipePrompt(prompt), corrupt: recipePrompt(corrupt), metric: { logit_difference: [clean[0]!.token, against.token] }, patch: { what } });
@@ -85,7 +85,7 @@ export function Patch() {
   );
 }
 
-async function likeliest(engine: NonNullable<State["engine"]>, prompt: string): Promise<TokenLogprob[]> {
+async function mostLikely(engine: NonNullable<State["engine"]>, prompt: string): Promise<TokenLogprob[]> {
   const answer = await engine.ask<Next>("next", { ...promptField(prompt), top: 2 });
   return (answer?.next ?? []).map((one) => ({ ...one, prob: Math.exp(one.logprob) }));
 }

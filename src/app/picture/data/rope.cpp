@@ -178,13 +178,10 @@ PictureJson data_of_query_length(Studio& studio) {
        "values": "layers.#0.*.*", "rows": "head {#1}", "scale": "sequential", "cell": 60, "tall": 20, "ticks": "ticks", "bottomTitle": "wavelength, tokens",
        "hint": "layer {#0}, head {#1}\nwavelength {wavelengths.#2} tokens\nlength {layers.#0.*.*}",
        "key": {"label": "length of q in layer {#0}, mean over the tokens"}}]},
-    {"if": "shown.1", "choose": "Second panel", "each": "layers.*", "at": "shown.1", "name": "layer {#0}", "charts": [
-      {"kind": "grid", "title": "Layer {#0}", "label": "Length of the query vectors of layer {#0} by head and wavelength.",
-       "values": "layers.#0.*.*", "rows": "head {#1}", "scale": "sequential", "cell": 60, "tall": 20, "ticks": "ticks", "bottomTitle": "wavelength, tokens",
-       "hint": "layer {#0}, head {#1}\nwavelength {wavelengths.#2} tokens\nlength {layers.#0.*.*}",
-       "key": {"label": "length of q in layer {#0}, mean over the tokens"}}]},
+    {"if": "shown.1", "choose": "Second panel", "each": "layers.*", "at": "shown.1", "name": "layer {#0}"},
     {"kind": "remark", "text": "Each layer has a scale of its own: compare heads and wavelengths within it."}
   ])json");
+  p["charts"][1]["charts"] = p["charts"][0]["charts"];
   p["tables"] = PictureJson::parse(R"json([
     {"note": "the pair in which each head's queries are longest", "beside": "besideLongest",
      "columns": [["layer", "longest.*.layer"], ["head", "longest.*.head"], ["wavelength", "longest.*.wavelength"], ["length", "longest.*.length"], ["all pairs", "longest.*.all"]]},

@@ -91,7 +91,7 @@ struct PatchData {
   MetricValues metric;
   LikelyTokens before = {}, clean_likely;  // of the run that is changed, as it is; of the clean prompt
   std::string recipe_head;
-  std::vector<std::optional<Cell>> cells = {};  // by row, then column; none: there is no such cell
+  std::vector<std::optional<Cell>> cells = {};  // by row, then column; none: not a cell of the grid
 
   VITRINE_MEMBERS(clean, corrupt, runs_corrupt, kind, what, rows, column_axis, columns, positions, position, metric, before,
                   clean_likely, recipe_head, cells);
@@ -103,7 +103,7 @@ struct LossesData {
     std::vector<std::string> words;          // the pieces that a reader sees
     std::vector<std::optional<double>> nll;  // none: not scored
     std::vector<LikelyTokens> likely;        // in the place of each; may be empty
-    size_t left_out = 0;                     // words behind these
+    size_t left_out = 0;                     // words after these
 
     VITRINE_MEMBERS(words, nll, likely, left_out);
   };

@@ -62,7 +62,8 @@ class Reader {
     const std::vector<size_t> shown = kept(rows.size(), most(declared, kTableRows), declared.value("keep", "first"));
     table.left_out += rows.size() - shown.size();
     table.rows.resize(shown.size());
-    const std::string rest = table.left_out > 0 ? declared.value("rest", "") : "";  // a last row with the sums of those left out
+    const std::string rest =
+        shown.size() < rows.size() ? declared.value("rest", "") : "";  // a last row with the sums of those left out
     std::vector<PictureCell> sums;
     for (const PictureJson& column : columns) {
       const PictureJson& cells = column[1];
