@@ -43,8 +43,8 @@ class DocumentRuns {
  public:
   /// names: which pictures, in this order; empty: every one. steps: none, for a document without them. about: fields that the
   /// document gets, too. The model is not run. Errors: as picture_document.
-  DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names,
-               StepMaker steps = {}, PictureJson about = PictureJson::object());
+  DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names, StepMaker steps = {},
+               PictureJson about = PictureJson::object());
   ~DocumentRuns();
   DocumentRuns(DocumentRuns&&) noexcept;
   DocumentRuns& operator=(DocumentRuns&&) noexcept;

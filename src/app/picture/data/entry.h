@@ -16,8 +16,8 @@ inline constexpr bool kWide = true;
 
 struct PictureEntry {
   PictureInfo info;
-  uint32_t needs;                  // of the observed run: kNeed… of observe.h
-  PictureJson (*data)(Studio&);    // present(…) with the picture's own fields, tables and charts, or absent(…)
+  uint32_t needs;                // of the observed run: kNeed… of observe.h
+  PictureJson (*data)(Studio&);  // present(…) with the picture's own fields, tables and charts, or absent(…)
   uint32_t made = kRun;
   bool wide = false;  // on the page; the data may say otherwise
 };
