@@ -4,7 +4,7 @@
 set(embedded ${PROJECT_BINARY_DIR}/generated/picture/embedded.cpp)
 file(GLOB embedded_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/model/*.cpp
   ${CMAKE_CURRENT_LIST_DIR}/chapters/*.jinja
-  ${CMAKE_CURRENT_LIST_DIR}/chapters/*/*.jinja ${PROJECT_SOURCE_DIR}/web/dist/page.js
+  ${CMAKE_CURRENT_LIST_DIR}/chapters/*/*.jinja ${CMAKE_CURRENT_LIST_DIR}/book/*.jinja ${PROJECT_SOURCE_DIR}/web/dist/page.js
   ${PROJECT_SOURCE_DIR}/web/dist/page.css ${PROJECT_SOURCE_DIR}/web/dist/chat.html ${PROJECT_SOURCE_DIR}/web/dist/explain.html)
 add_custom_command(OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D ROOT=${PROJECT_SOURCE_DIR} "-DFILES=${embedded_files}"
