@@ -26,7 +26,7 @@ double deviation(std::span<const float> numbers) {
   return std::sqrt(std::max(0.0, squares / n - sum / n * (sum / n)));
 }
 
-std::span<const float> numbers_of(const Tensor& t) { return {t.data<float>(), static_cast<size_t>(t.count())}; }
+std::span<const float> all_numbers(const Tensor& t) { return {t.data<float>(), static_cast<size_t>(t.count())}; }
 
 // A matrix that exists while it multiplies.
 Tensor product(Context& ctx, const Tensor& x, int matrix, int64_t out) {
@@ -46,7 +46,7 @@ Tensor product(Context& ctx, const Tensor& x, int matrix, int64_t out) {
 }
 
 // [rows, n, H] to [rows, n · times, H]: each head as often as query heads read it.
-Tensor repeated(Context& ctx, const Tensor& heads, int64_t times) {
+Tensor for_each_query(Context& ctx, const Tensor& heads, int64_t times) {
   const Tensor all = ctx.empty({heads.rows(), heads.dim(1) * times, heads.dim(2)});
   const auto size = static_cast<size_t>(heads.dim(2));
   for (int64_t i = 0; i < heads.rows() * heads.dim(1); ++i)
@@ -78,7 +78,7 @@ AttentionLayerRun run_attention_layer(ThreadPool& pool, const AttentionLayerSize
   const std::vector<int32_t> tokens(static_cast<size_t>(s.length), 0);
   for (int64_t b = 0; b < s.batch; ++b) step.add(tokens);
   const auto note = [&](const char* name, std::vector<int64_t> shape, const Tensor& t) {
-    run.values.push_back({name, std::move(shape), deviation(numbers_of(t))});
+    run.values.push_back({name, std::move(shape), deviation(all_numbers(t))});
   };
 
   const Tensor x = ctx.empty({rows, s.d_model});
@@ -98,13 +98,13 @@ AttentionLayerRun run_attention_layer(ThreadPool& pool, const AttentionLayerSize
   const Tensor z = attention(ctx, "attn", qkv[0], qkv[1], qkv[2], step, 0, spec);
   note("z", {s.batch, s.length, s.n_heads, H}, z);
   const int64_t times = s.n_heads / s.n_kv_heads;
-  const Tensor other = attention(ctx, "attn", qkv[0], repeated(ctx, qkv[1], times), repeated(ctx, qkv[2], times), step, 0, spec);
+  const Tensor other = attention(ctx, "attn", qkv[0], for_each_query(ctx, qkv[1], times), for_each_query(ctx, qkv[2], times), step, 0, spec);
   for (int64_t i = 0; i < z.count(); ++i)
     run.repeated = std::max(run.repeated, std::abs(static_cast<double>(z.data<float>()[i]) - other.data<float>()[i]));
   const Tensor out = product(ctx, z.view({rows, s.n_heads * H}), 3, s.d_model);
   note("z W_O", {s.batch, s.length, s.d_model}, out);
   run.parameters[3] = s.n_heads * H * s.d_model;
-  const std::span<const float> numbers = numbers_of(out);
+  const std::span<const float> numbers = all_numbers(out);
   run.out.assign(numbers.begin(), numbers.end());
   run.multiply_adds = rows * std::accumulate(std::begin(run.parameters), std::end(run.parameters), int64_t{0}) +
                       2 * s.batch * s.length * s.length * s.n_heads * H;

@@ -9,9 +9,9 @@
 namespace vitrine {
 namespace {
 
-constexpr std::string_view kFolder = "models/designs/";
+constexpr std::string_view kDesignFolder = "models/designs/";
 
-std::string file_of(std::string_view design) { return std::string(kFolder) + std::string(design) + ".json"; }
+std::string file_of(std::string_view design) { return std::string(kDesignFolder) + std::string(design) + ".json"; }
 
 Json embedded_json(const std::string& name) {
   const std::string_view text = embedded_text(name);
@@ -33,7 +33,7 @@ int64_t& part_of(std::string_view name, ByPart& parts) {
 const std::vector<Design>& designs() {
   static const std::vector<Design> list = [] {
     std::vector<Design> all;
-    for (const Json& entry : embedded_json(std::string(kFolder) + "index.json"))
+    for (const Json& entry : embedded_json(std::string(kDesignFolder) + "index.json"))
       all.push_back({entry.at("name"), entry.at("title"), entry.at("year"), entry.at("source")});
     return all;
   }();
@@ -45,6 +45,7 @@ OpenedModel open_configuration(std::string_view name) {
   const auto design = std::find_if(designs().begin(), designs().end(), [&](const Design& d) { return d.name == name; });
   if (design != designs().end()) {
     opened.files.name = design->name;
+    opened.files.directory = kDesignFolder.substr(0, kDesignFolder.size() - 1);
     opened.files.config_path = file_of(name);
     opened.files.config = embedded_json(opened.files.config_path);
   } else {

@@ -15,7 +15,7 @@ inline constexpr char kUsualPrompt[] = "Once upon a time there was a king";
 /// What a picture shows the model at work on.
 struct PicturePrompt {
   std::optional<std::string> text;  // none: the ids were given
-  std::vector<int32_t> ids;
+  std::vector<int32_t> ids;        // none: of pictures of a configuration, which run no model
   std::vector<TokenPiece> pieces;  // with a text: as long as ids
   std::string model;               // as it was given; empty: the shipped one
   std::string adapter = {};        // as it was given; empty: none
@@ -30,6 +30,7 @@ struct PictureOptions {
   std::string sum = {};                  // of embedding-neighbors, "king - man + woman"; empty: that one
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
   bool gradients = true;                 // false: pictures that run the model backward are absent
+  std::string book = {};                 // models/book, the folder of training runs; empty: pictures of logs are absent
 };
 
 }  // namespace vitrine
