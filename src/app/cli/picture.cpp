@@ -58,7 +58,8 @@ void print_table(const PictureTable& table) {
 /// Of --config: sizes alone, and nothing that could be run.
 Engine open_sizes(const PictureArguments& o) {
   if (o.prompt.has_text || o.prompt.has_tokens)
-    throw UsageError("--config reads sizes and no weights, so there is nothing to run a prompt with; give the model with --model.");
+    throw UsageError(
+        "--config reads sizes and no weights, so there is nothing to run a prompt with; give the model with --model.");
   return Engine(open_configuration(o.config), {.threads = static_cast<int>(o.model.threads)});
 }
 
@@ -107,7 +108,11 @@ void run_picture(PictureArguments o) {
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = sizes ? open_sizes(o) : open_engine(o.model);
   check_output(engine, o.out);
-  const PicturePrompt prompt = sizes ? PicturePrompt{.model = o.config} : prompt_of(engine, o);
+  PicturePrompt prompt;
+  if (sizes)
+    prompt.model = o.config;
+  else
+    prompt = prompt_of(engine, o);
   const PictureJson document = picture_document(engine, prompt, o.name, options);
   const PictureJson& picture = document.at("pictures").at(o.name);
   if (csv) {

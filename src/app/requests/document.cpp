@@ -1,7 +1,7 @@
 // document: the data of the page of the walk-through.
-#include <algorithm>
-
 #include "picture/data/document.h"
+
+#include <algorithm>
 
 #include "picture/page/page.h"
 #include "requests/shared.h"
@@ -28,7 +28,8 @@ RequestAnswer document_answer(const Host& host, Fields& fields) {
   RequestAnswer answer;
   while (answer.json.is_null())
     host.run([&](Engine& engine) {
-      if (!runs) runs = names.empty() ? explain_runs(engine, prompt, options, chapter) : DocumentRuns(engine, prompt, options, names);
+      if (!runs)
+        runs = names.empty() ? explain_runs(engine, prompt, options, chapter) : DocumentRuns(engine, prompt, options, names);
       runs->next();
       if (runs->done()) answer.json = std::move(*runs).take();
     });

@@ -87,7 +87,8 @@ TEST(Steps, TemplatesUseNamesThatAreListed) {
     for (std::string code : all_of(text, std::regex("\\{[{%]([^}]*)[}%]\\}"))) {
       code = std::regex_replace(code, std::regex("\"[^\"]*\"|other_(?=rope\\.)"), "");
       for (const std::string& name : all_of(code, std::regex("\\b([A-Za-z_]+(\\.[a-z_]+)?)")))
-        EXPECT_TRUE(known.contains(name) || own.contains(name) || pictured.contains(name.substr(0, name.find('.')))) << file.name << ": " << name;
+        EXPECT_TRUE(known.contains(name) || own.contains(name) || pictured.contains(name.substr(0, name.find('.'))))
+            << file.name << ": " << name;
     }
     // The line break behind a tag is dropped.
     EXPECT_EQ(all_of(text, std::regex("\n( *(?!\\{%)[^\n ][^\n]*%\\})(?=\n)")), std::vector<std::string>()) << file.name;
@@ -107,7 +108,8 @@ TEST_P(StepsOf, EveryStepHasItsWords) {
       for (const PictureJson& paragraph : step.at("text")) {
         const std::string text = paragraph;
         EXPECT_TRUE(text.ends_with('.') || text.ends_with(" %")) << text;
-        for (const char* mistake : {"{{", "{%", "None", "  ", " .", " ,"}) EXPECT_EQ(text.find(mistake), std::string::npos) << text;
+        for (const char* mistake : {"{{", "{%", "None", "  ", " .", " ,"})
+          EXPECT_EQ(text.find(mistake), std::string::npos) << text;
       }
     }
   }

@@ -51,8 +51,8 @@ Tensor for_each_query(Context& ctx, const Tensor& heads, int64_t times) {
   const auto size = static_cast<size_t>(heads.dim(2));
   for (int64_t i = 0; i < heads.rows() * heads.dim(1); ++i)
     for (int64_t t = 0; t < times; ++t)
-      std::memcpy(all.data<float>() + static_cast<size_t>(i * times + t) * size, heads.data<float>() + static_cast<size_t>(i) * size,
-                  size * sizeof(float));
+      std::memcpy(all.data<float>() + static_cast<size_t>(i * times + t) * size,
+                  heads.data<float>() + static_cast<size_t>(i) * size, size * sizeof(float));
   return all;
 }
 
@@ -98,7 +98,8 @@ AttentionLayerRun run_attention_layer(ThreadPool& pool, const AttentionLayerSize
   const Tensor z = attention(ctx, "attn", qkv[0], qkv[1], qkv[2], step, 0, spec);
   note("z", {s.batch, s.length, s.n_heads, H}, z);
   const int64_t times = s.n_heads / s.n_kv_heads;
-  const Tensor other = attention(ctx, "attn", qkv[0], for_each_query(ctx, qkv[1], times), for_each_query(ctx, qkv[2], times), step, 0, spec);
+  const Tensor other =
+      attention(ctx, "attn", qkv[0], for_each_query(ctx, qkv[1], times), for_each_query(ctx, qkv[2], times), step, 0, spec);
   for (int64_t i = 0; i < z.count(); ++i)
     run.repeated = std::max(run.repeated, std::abs(static_cast<double>(z.data<float>()[i]) - other.data<float>()[i]));
   const Tensor out = product(ctx, z.view({rows, s.n_heads * H}), 3, s.d_model);
@@ -115,10 +116,11 @@ PictureJson data_of_attention_layer(Studio& studio) {
   const AttentionLayerSizes sizes;
   static const AttentionLayerRun run = run_attention_layer(studio.engine.context().pool(), sizes);  // the same for every model
   PictureJson p = present(
-      fmt::format("One attention layer of {} query heads and {} key and value heads of {} numbers, run on {} sequences of {} tokens: "
-                  "random numbers, random weights, no positions and no mask. Every {} query heads read one key head; with keys and "
-                  "values repeated for each of them the result is the same.",
-                  sizes.n_heads, sizes.n_kv_heads, sizes.head_dim(), sizes.batch, sizes.length, sizes.n_heads / sizes.n_kv_heads),
+      fmt::format(
+          "One attention layer of {} query heads and {} key and value heads of {} numbers, run on {} sequences of {} tokens: "
+          "random numbers, random weights, no positions and no mask. Every {} query heads read one key head; with keys and "
+          "values repeated for each of them the result is the same.",
+          sizes.n_heads, sizes.n_kv_heads, sizes.head_dim(), sizes.batch, sizes.length, sizes.n_heads / sizes.n_kv_heads),
       "");
   p["values"] = PictureJson::array();
   for (const AttentionLayerRun::Value& value : run.values) {
@@ -132,10 +134,15 @@ PictureJson data_of_attention_layer(Studio& studio) {
   for (int m = 0; m < 4; ++m) p["matrices"].push_back({{"name", names[m]}, {"parameters", run.parameters[m]}});
   p["repeated"] = number(run.repeated);
   p["multiplyAdds"] = run.multiply_adds;
-  p["alt"] = fmt::format("In and out: {}. Queries in heads: {}. Keys and values in heads: {}. The largest difference to repeated keys "
-                         "and values is {:.1e}.",
-                         p["values"].back().at("written").get<std::string>(), p["values"][2].at("written").get<std::string>(),
-                         p["values"][4].at("written").get<std::string>(), run.repeated);
+  p["alt"] = fmt::format(
+      "In and out: {}. Queries in heads: {}. Keys and values in heads: {}. The largest difference to repeated keys "
+      "and values is {:.1e}.",
+      p["values"].back().at("written").get<std::string>(), p["values"][2].at("written").get<std::string>(),
+      p["values"][4].at("written").get<std::string>(), run.repeated);
+  p["prose"] = {{"repeated", number(run.repeated)},
+                {"w_q", run.parameters[0]},
+                {"w_k", run.parameters[1]},
+                {"multiply_adds", run.multiply_adds}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "bars", "title": "Parameters of the four matrices", "label": "Parameters of W_Q, W_K, W_V and W_O.", "name": "{matrices.*.name}", "value": "matrices.*.parameters",
      "note": "{matrices.*.parameters|count}", "hint": "{matrices.*.name}\n{matrices.*.parameters|count} parameters"},

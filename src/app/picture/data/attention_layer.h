@@ -27,11 +27,11 @@ struct AttentionLayerRun {
     std::vector<int64_t> shape;
     double deviation = 0;  // standard deviation of all of its numbers
   };
-  std::vector<Value> values;     // in the order of the run
-  std::vector<float> out;        // [batch, length, d_model]
-  double repeated = 0;           // the largest difference to the same layer whose keys and values were repeated for every query head
-  int64_t parameters[4] = {};    // of W_Q, W_K, W_V, W_O
-  int64_t multiply_adds = 0;     // of the whole layer
+  std::vector<Value> values;  // in the order of the run
+  std::vector<float> out;     // [batch, length, d_model]
+  double repeated = 0;        // the largest difference to the same layer whose keys and values were repeated for every query head
+  int64_t parameters[4] = {};  // of W_Q, W_K, W_V, W_O
+  int64_t multiply_adds = 0;   // of the whole layer
 };
 /// Runs the ops of every model here. One matrix is in memory at a time.
 AttentionLayerRun run_attention_layer(ThreadPool& pool, const AttentionLayerSizes& sizes);

@@ -17,10 +17,13 @@ double hard_gradient(double x) { return std::abs(x) < 1 ? 1 : 0; }
 
 PictureJson data_of_clipping(Studio&) {
   PictureJson p = present(
-      "A soft cap, cap · tanh(x / cap), beside a hard clip at the same cap, and the derivative of each. The clip leaves small numbers "
-      "alone and stops dead at the cap: beyond it the gradient is 0, and training cannot bring the number back. The soft cap bends all "
+      "A soft cap, cap · tanh(x / cap), beside a hard clip at the same cap, and the derivative of each. The clip leaves small "
+      "numbers "
+      "alone and stops dead at the cap: beyond it the gradient is 0, and training cannot bring the number back. The soft cap "
+      "bends all "
       "of them a little and keeps a gradient everywhere.",
-      "Two curves near the diagonal at 0; the clip turns level at the cap at once, the soft cap approaches it. Their derivatives: a step "
+      "Two curves near the diagonal at 0; the clip turns level at the cap at once, the soft cap approaches it. Their "
+      "derivatives: a step "
       "from 1 to 0, and a bell.");
   std::vector<double> x, values[2], gradients[2];
   for (int i = 0; i <= 160; ++i) {
@@ -47,6 +50,7 @@ PictureJson data_of_clipping(Studio&) {
   for (const double logit : {0.5, 1.0, 2.0, 3.0}) example(2, logit);
   for (const double logit : {15.0, 30.0, 60.0}) example(30, logit);   // Gemma 2's logits
   for (const double logit : {25.0, 50.0, 100.0}) example(50, logit);  // and its scores
+  p["prose"] = {{"soft", p["examples"].back().at("soft")}, {"gradient", p["examples"].back().at("softGradient")}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "title": "What becomes of a number", "label": "Soft cap and hard clip, in units of the cap.", "height": 300,
      "x": {"label": "number, in caps", "domain": [-4, 4]}, "y": {"label": "capped, in caps", "domain": [-1.25, 1.25]},

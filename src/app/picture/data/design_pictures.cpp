@@ -52,8 +52,8 @@ std::string caps_text(const ModelFacts& facts) {
 }
 
 PictureJson parts_json(const ByPart& parts) {
-  return {{"embedding", parts.embedding}, {"attention", parts.mixers}, {"mlp", parts.mlps}, {"norms", parts.norms},
-          {"head", parts.head},           {"total", parts.total()}};
+  return {{"embedding", parts.embedding}, {"attention", parts.mixers}, {"mlp", parts.mlps},
+          {"norms", parts.norms},         {"head", parts.head},        {"total", parts.total()}};
 }
 
 PictureJson design_json(const Model& model, const std::string& title, PictureJson year, PictureJson source) {
@@ -121,8 +121,10 @@ std::string layers_text(const std::vector<int64_t>& layers) {
 
 PictureJson data_of_designs(Studio& studio) {
   PictureJson p = present(
-      "Published designs beside the model of this page, drawn to one scale. Width: numbers in the residual stream. Height: layers, "
-      "each cut into attention and MLP by their shares of its parameters; the embedding, and a head of its own, are as high as the "
+      "Published designs beside the model of this page, drawn to one scale. Width: numbers in the residual stream. Height: "
+      "layers, "
+      "each cut into attention and MLP by their shares of its parameters; the embedding, and a head of its own, are as high as "
+      "the "
       "layers that have as many parameters. Layers that see a window only are paler. All of it follows from the sizes alone.",
       "");
   p["designs"] = PictureJson::array();
@@ -135,18 +137,35 @@ PictureJson data_of_designs(Studio& studio) {
     add(*open_configuration(design.name).model, design.title, design.year, design.source, false);
   add(studio.engine.model(), studio.facts.family_title + " of this page", nullptr, nullptr, true);
 
-  const auto by = [&](auto&& key) {
-    std::vector<size_t> order(p["designs"].size() - 1);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    const auto [least, most] = std::minmax_element(
-        order.begin(), order.end(), [&](size_t a, size_t b) { return key(p["designs"][a]) < key(p["designs"][b]); });
-    return std::pair(p["designs"][*least].at("title").get<std::string>(), p["designs"][*most].at("title").get<std::string>());
+  using Key = int64_t (*)(const PictureJson&);
+  const auto ends = [&](Key key) {  // titles of the published designs with the least and the most
+    const size_t published = designs().size();
+    size_t least = 0, most = 0;
+    for (size_t i = 1; i < published; ++i) {
+      if (key(p["designs"][i]) < key(p["designs"][least])) least = i;
+      if (key(p["designs"][i]) > key(p["designs"][most])) most = i;
+    }
+    return std::array<std::string, 2>{p["designs"][least].at("title"), p["designs"][most].at("title")};
   };
-  const auto parameters = by([](const PictureJson& d) { return d.at("parameters").at("total").get<int64_t>(); });
-  const auto cache = by([](const PictureJson& d) { return d.at("cacheBytes").get<int64_t>(); });
-  p["alt"] = fmt::format("{} designs from {} to {} parameters. The largest cache at the compared length is that of {}, the "
-                         "smallest that of {}.",
-                         p["designs"].size() - 1, parameters.first, parameters.second, cache.second, cache.first);
+  const std::array<std::string, 2> parameters =
+                                       ends([](const PictureJson& d) { return d.at("parameters").at("total").get<int64_t>(); }),
+                                   cache = ends([](const PictureJson& d) { return d.at("cacheBytes").get<int64_t>(); });
+  p["alt"] = fmt::format(
+      "{} designs, the smallest {}, the largest {}. The largest cache at the compared length is that of {}, the "
+      "smallest that of {}.",
+      p["designs"].size() - 1, parameters[0], parameters[1], cache[1], cache[0]);
+  p["prose"] = PictureJson::object();  // by name, "gemma_2_2b"
+  for (size_t i = 0; i < designs().size(); ++i) {
+    std::string key = designs()[i].name;
+    for (char& c : key)
+      if (c == '-' || c == '.') c = '_';
+    const PictureJson& d = p["designs"][i];
+    p["prose"][key] = {{"parameters", d.at("parameters")},
+                       {"cache", d.at("cacheBytes")},
+                       {"multiply_adds", d.at("multiplyAdds")},
+                       {"layers", d.at("layers")},
+                       {"d_model", d.at("dModel")}};
+  }
   p["tables"] = PictureJson::parse(R"json([
     {"note": "sizes", "columns": [["design", "designs.*.title"], ["year", "designs.*.year"], ["layers", "designs.*.layers"], ["width", "designs.*.dModel"],
       ["heads", "designs.*.heads"], ["key heads", "designs.*.kvHeads"], ["head size", "designs.*.headDim"], ["", "designs.*.sharing"], ["context", "designs.*.context"], ["vocabulary", "designs.*.vocabulary"]]},
@@ -174,12 +193,13 @@ PictureJson data_of_head_sharing(Studio& studio) {
                                         std::pair{"multi-query (MQA)", int64_t{1}}})
     kinds.push_back({title, 32, kv_heads, 128, 32});
   const int64_t positions = kLongPrompt;
-  kinds.push_back({fmt::format("{} of this page ({})", facts.family_title, facts.heads_title()), s.n_heads, s.n_kv_heads, s.head_dim,
-                   s.n_layers - static_cast<int64_t>(facts.conv_layers.size())});
+  kinds.push_back({fmt::format("{} of this page ({})", facts.family_title, facts.heads_title()), s.n_heads, s.n_kv_heads,
+                   s.head_dim, s.n_layers - static_cast<int64_t>(facts.conv_layers.size())});
   PictureJson p = present(
-      fmt::format("Three ways to give 32 query heads of 128 numbers their keys and values, and this model's. The cache keeps a key "
-                  "and a value of every key head, for every position in every one of 32 layers: 16 bits a number, {} positions.",
-                  positions),
+      fmt::format(
+          "Three ways to give 32 query heads of 128 numbers their keys and values, and this model's. The cache keeps a key "
+          "and a value of every key head, for every position in every one of 32 layers: 16 bits a number, {} positions.",
+          positions),
       "");
   p["positions"] = positions;
   p["kinds"] = PictureJson::array();
@@ -194,6 +214,11 @@ PictureJson data_of_head_sharing(Studio& studio) {
                           {"bytesPerPosition", each},
                           {"bytes", each * positions}});
   }
+  p["prose"] = {{"positions", positions},
+                {"mha", p["kinds"][0].at("bytes")},
+                {"gqa", p["kinds"][1].at("bytes")},
+                {"mqa", p["kinds"][2].at("bytes")},
+                {"own", p["kinds"][3].at("bytes")}};
   const auto mebibytes = [&](size_t i) { return p["kinds"][i].at("bytes").get<double>() / 1048576; };
   p["alt"] = fmt::format("With 32 key heads the cache takes {:g} MiB, with 8 it takes {:g} MiB, with one {:g} MiB.", mebibytes(0),
                          mebibytes(1), mebibytes(2));
@@ -211,11 +236,12 @@ PictureJson data_of_masks(Studio& studio) {
   const std::vector<int64_t> windows = distinct_windows(facts);
   const bool local = windows.back() != kNoWindow;
   PictureJson p = present(
-      fmt::format("Which of {} positions each position may look at: down the position that looks, across the one that is looked at, "
-                  "{} to a cell. Nothing right of the diagonal, which comes later. {}",
-                  n, plural(per_bin, "position"),
-                  local ? "A layer with a window sees a band along the diagonal and nothing before it."
-                        : "No layer of this model has a window: every one sees all that came before."),
+      fmt::format(
+          "Which of {} positions each position may look at: down the position that looks, across the one that is looked at, "
+          "{} to a cell. Nothing right of the diagonal, which comes later. {}",
+          n, plural(per_bin, "position"),
+          local ? "A layer with a window sees a band along the diagonal and nothing before it."
+                : "No layer of this model has a window: every one sees all that came before."),
       "");
   p["positions"] = n;
   p["perCell"] = per_bin;
@@ -244,34 +270,37 @@ PictureJson data_of_masks(Studio& studio) {
       if (facts.attends(layer) && facts.windows[static_cast<size_t>(layer)] == window) layers.push_back(layer);
     const int64_t within = window == kNoWindow ? n : std::min(window, n);
     const int64_t pairs = within * (within + 1) / 2 + (n - within) * within;
-    p["masks"].push_back({{"layers", layers_text(layers)},
-                          {"sees", window == kNoWindow ? PictureJson("all before") : PictureJson(window)},
-                          {"pairs", pairs},
-                          {"share", number(static_cast<double>(pairs) / (0.5 * static_cast<double>(n) * static_cast<double>(n + 1)))},
-                          {"kept", within},
-                          {"cells", table(cells)}});
+    p["masks"].push_back(
+        {{"layers", layers_text(layers)},
+         {"sees", window == kNoWindow ? PictureJson("all before") : PictureJson(window)},
+         {"pairs", pairs},
+         {"share", number(static_cast<double>(pairs) / (0.5 * static_cast<double>(n) * static_cast<double>(n + 1)))},
+         {"kept", within},
+         {"cells", table(cells)}});
     alt += fmt::format("{}{}: {}, {} pairs.", alt.empty() ? "" : " ", layers_text(layers),
                        window == kNoWindow ? "everything before" : fmt::format("the last {}", plural(window, "position")), pairs);
   }
   alt[0] = 'L';
   p["alt"] = alt;
+  p["prose"] = {{"positions", n}, {"pairs", p["masks"].back().at("pairs")}, {"share", p["masks"].back().at("share")}};
   p["charts"] = PictureJson::array();
   for (size_t i = 0; i < windows.size(); ++i) {
     const std::string mask = fmt::format("masks.{}.", i);
-    p["charts"].push_back({{"kind", "grid"},
-                           {"title", fmt::format("{{{0}layers}}: sees {{{0}sees}}", mask)},
-                           {"label", fmt::format("Which positions a position sees in {{{}layers}}.", mask)},
-                           {"values", mask + "cells.*.*"},
-                           {"rows", "{starts.#0}"},
-                           {"columnTitle", "position that is looked at"},
-                           {"scale", "sequential"},
-                           {"most", 1},
-                           {"cell", 12},
-                           {"tall", 10},
-                           {"hint", fmt::format("positions from {{starts.#0}} on look at those from {{starts.#1}} on: {{{}cells.*.*|%}} of the "
-                                                "pairs are allowed",
-                                                mask)},
-                           {"key", {{"label", "share of the pairs that are allowed"}, {"as", "%"}}}});
+    p["charts"].push_back(
+        {{"kind", "grid"},
+         {"title", fmt::format("{{{0}layers}}: sees {{{0}sees}}", mask)},
+         {"label", fmt::format("Which positions a position sees in {{{}layers}}.", mask)},
+         {"values", mask + "cells.*.*"},
+         {"rows", "{starts.#0}"},
+         {"columnTitle", "position that is looked at"},
+         {"scale", "sequential"},
+         {"most", 1},
+         {"cell", 12},
+         {"tall", 10},
+         {"hint", fmt::format("positions from {{starts.#0}} on look at those from {{starts.#1}} on: {{{}cells.*.*|%}} of the "
+                              "pairs are allowed",
+                              mask)},
+         {"key", {{"label", "share of the pairs that are allowed"}, {"as", "%"}}}});
   }
   p["tables"] = PictureJson::parse(R"json([
     {"note": "{positions} positions", "columns": [["layers", "masks.*.layers"], ["sees", "masks.*.sees"], ["pairs", "masks.*.pairs", "count"], ["of all earlier ones", "masks.*.share", "%"], ["positions kept in the cache", "masks.*.kept", "count"]]}

@@ -72,7 +72,8 @@ TokenCost token_cost(const Model& model, int64_t position) {
   std::map<const Weight*, std::string_view> names;
   for (const TensorLine& line : model.tensors())
     if (line.weight != nullptr) names[line.weight] = line.ours;
-  TokenCost cost{.position = position};
+  TokenCost cost;
+  cost.position = position;
   for (const OpRecord& op : record_step(model, {.position = position, .cached = true}).ops) {
     if (op.multiply_adds == 0) continue;
     if (op.weights.empty())

@@ -18,7 +18,8 @@ namespace {
 const std::vector<PictureEntry>& entries() {
   static const std::vector<PictureEntry> all = [] {
     std::vector<PictureEntry> joined;
-    for (const auto& chapter : {next_word_pictures(), gemma2_pictures()}) joined.insert(joined.end(), chapter.begin(), chapter.end());
+    for (const auto& chapter : {next_word_pictures(), gemma2_pictures()})
+      joined.insert(joined.end(), chapter.begin(), chapter.end());
     return joined;
   }();
   return all;
@@ -73,9 +74,8 @@ PictureJson picture_of(const PictureEntry& entry, Studio& studio) {
   const PictureJson data = entry.data(studio);
   if (data.at("available").get<bool>()) {
     picture["made"] = PictureJson::array();
-    for (const auto& [of, word] :
-         {std::pair{kToy, "toy"}, std::pair{kRun, "run"}, std::pair{kModel, "model"}, std::pair{kLog, "log"},
-        std::pair{kSizes, "sizes"}})
+    for (const auto& [of, word] : {std::pair{kToy, "toy"}, std::pair{kRun, "run"}, std::pair{kModel, "model"},
+                                   std::pair{kLog, "log"}, std::pair{kSizes, "sizes"}})
       if ((entry.made & of) != 0) picture["made"].push_back(word);
     picture["wide"] = entry.wide;
   }

@@ -17,8 +17,8 @@ inline constexpr bool kWithoutWeights = true;
 
 struct PictureEntry {
   PictureInfo info;
-  uint32_t needs;                  // of the observed run: kNeed… of observe.h
-  PictureJson (*data)(Studio&);    // present(…) with the picture's own fields, tables and charts, or absent(…)
+  uint32_t needs;                // of the observed run: kNeed… of observe.h
+  PictureJson (*data)(Studio&);  // present(…) with the picture's own fields, tables and charts, or absent(…)
   uint32_t made = kRun;
   bool wide = false;             // on the page; the data may say otherwise
   bool without_weights = false;  // a configuration alone is enough, and no prompt is needed

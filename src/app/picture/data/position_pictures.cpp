@@ -77,11 +77,12 @@ PictureJson data_of_position_encodings(Studio& studio) {
   const RopeSpec own = own_or_usual(studio.facts);
   const std::vector<double> rotary = frequencies_of(own);
   PictureJson p = present(
-      fmt::format("Two ways to tell a model where a token stands. A vector of sines and cosines is added to the embedding: here {0} "
-                  "numbers for each of {1} positions, the sines first. A rotation turns pairs of a query's or key's components: here the "
-                  "cosine of each pair's angle, {2}.",
-                  kSize, kPositions,
-                  studio.facts.rope ? "with this model's frequencies" : "with heads of 128 and θ = 10000, as this model has no rotation"),
+      fmt::format(
+          "Two ways to tell a model where a token stands. A vector of sines and cosines is added to the embedding: here {0} "
+          "numbers for each of {1} positions, the sines first. A rotation turns pairs of a query's or key's components: here the "
+          "cosine of each pair's angle, {2}.",
+          kSize, kPositions,
+          studio.facts.rope ? "with this model's frequencies" : "with heads of 128 and θ = 10000, as this model has no rotation"),
       "Both grids change fast from row to row on one side and hardly on the other: the short and the long wavelengths.");
   std::vector<std::vector<double>> added, turned;
   for (int64_t position = 0; position < kPositions; ++position) {
@@ -120,10 +121,11 @@ PictureJson data_of_rope_decay(Studio& studio) {
   const std::vector<double> frequencies = frequencies_of(own),
                             slow = frequencies_of({.theta = kLlama3Theta, .rotary_dim = own.rotary_dim});
   PictureJson p = present(
-      fmt::format("How the score of a query with an equal key changes as the key moves away, if every pair of components is equally "
-                  "long, {} components to a head. The dashed line bounds what any query and key can reach at that distance. Both are "
-                  "1 at distance 0.",
-                  own.rotary_dim),
+      fmt::format(
+          "How the score of a query with an equal key changes as the key moves away, if every pair of components is equally "
+          "long, {} components to a head. The dashed line bounds what any query and key can reach at that distance. Both are "
+          "1 at distance 0.",
+          own.rotary_dim),
       "");
   std::vector<double> same, bound, slower;
   for (int d = 0; d <= kLongest; ++d) {
@@ -137,9 +139,15 @@ PictureJson data_of_rope_decay(Studio& studio) {
   p["equal"] = numbers(same);
   p["bound"] = numbers(bound);
   p["slower"] = own.theta < kLlama3Theta ? numbers(slower) : PictureJson(nullptr);
-  p["alt"] = fmt::format("At distance 1 the score is {:.3f} of its value at 0, at 10 {:.3f}, at 100 {:.3f}, at {} {:.3f}: it falls "
-                         "with distance and wavers.",
-                         same[1], same[10], same[100], kLongest, same[kLongest]);
+  p["alt"] = fmt::format(
+      "At distance 1 the score is {:.3f} of its value at 0, at 10 {:.3f}, at 100 {:.3f}, at {} {:.3f}: it falls "
+      "with distance and wavers.",
+      same[1], same[10], same[100], kLongest, same[kLongest]);
+  p["prose"] = {{"at_1", number(same[1])},
+                {"at_10", number(same[10])},
+                {"at_100", number(same[100])},
+                {"theta", number(own.theta)},
+                {"size", own.rotary_dim}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Score of a query with an equal key, by distance.", "height": 320,
      "x": {"label": "distance, tokens", "whole": true}, "y": {"label": "score, relative to distance 0"},
@@ -161,7 +169,8 @@ PictureJson data_of_rotated_values(Studio& studio) {
   constexpr std::array<int64_t, 9> kMoved = {0, 1, 2, 4, 8, 16, 32, 64, 128};
   const RopeSpec spec{.theta = kUsualTheta, .rotary_dim = kHead, .layout = RopeLayout::pairs};
   PictureJson p = present(
-      "Nine tokens are moved along in a longer text, all by the same distance: how much does what attention reads change? With rotated "
+      "Nine tokens are moved along in a longer text, all by the same distance: how much does what attention reads change? With "
+      "rotated "
       "queries and keys alone it does not, beyond rounding: only distances between tokens count. RoFormer can rotate values too "
       "(rotary_value); then what is read depends on the place. Twelve heads of 64 random numbers.",
       "");
@@ -180,8 +189,8 @@ PictureJson data_of_rotated_values(Studio& studio) {
     }
     Step there;
     there.add(tokens, &sequence);
-    return attention(ctx, "attn", rope(ctx, q, there, spec), rope(ctx, k, there, spec), values ? rope(ctx, v, there, spec) : v, here, 0,
-                     {.scale = 1 / std::sqrt(static_cast<double>(kHead)), .causal = false});
+    return attention(ctx, "attn", rope(ctx, q, there, spec), rope(ctx, k, there, spec), values ? rope(ctx, v, there, spec) : v,
+                     here, 0, {.scale = 1 / std::sqrt(static_cast<double>(kHead)), .causal = false});
   };
   const Tensor still = read(0, false), still_turned = read(0, true);
   p["moved"] = kMoved;
@@ -194,6 +203,7 @@ PictureJson data_of_rotated_values(Studio& studio) {
   p["rotated"] = numbers(turned);
   p["alt"] = fmt::format("Moved by {}: without rotated values what is read changes by {:.1e} of its length, with them by {:.2f}.",
                          kMoved.back(), plain.back(), turned.back());
+  p["prose"] = {{"moved", kMoved.back()}, {"plain", number(plain.back())}, {"turned", number(turned.back())}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Change of what attention reads, by how far all tokens are moved.", "height": 260,
      "x": {"label": "positions that all tokens are moved by"}, "y": {"label": "change, relative to what was read", "zero": true},

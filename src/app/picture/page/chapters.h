@@ -10,7 +10,7 @@
 namespace vitrine {
 
 struct Chapter {
-  const char* name;     // its folder, and the word of `explain --chapter`
+  const char* name;  // its folder, and the word of `explain --chapter`
   const char* title;
   const char* summary;  // one sentence
   const char* model;    // the shipped model that the book tells it with, a folder of models/

@@ -25,7 +25,8 @@ Svg svg_of_designs(const PictureView& c) {
   double wide = 0, tall = 0;
   for (const PictureJson& d : designs) {
     wide += d.at("dModel").get<double>();
-    tall = std::max(tall, d.at("layers").get<double>() + d.at("embeddingInLayers").get<double>() + d.at("headInLayers").get<double>());
+    tall = std::max(tall,
+                    d.at("layers").get<double>() + d.at("embeddingInLayers").get<double>() + d.at("headInLayers").get<double>());
   }
   const double gap = 10, across = (kDesignsWidth - 40 - gap * static_cast<double>(designs.size())) / wide, up = kTallest / tall;
   const double bottom = 40 + kTallest;
@@ -84,8 +85,9 @@ Svg svg_of_head_sharing(const PictureView& c) {
   for (const PictureJson& kind : kinds) {
     const auto heads = kind.at("heads").get<int64_t>(), groups = kind.at("kvHeads").get<int64_t>(), each = heads / groups;
     const double step = std::min(30.0, kHeads / static_cast<double>(heads)), size = step * 0.7;
-    svg.text(kLeft, y + 14, fmt::format("{}: {}, {}", kind.at("title").get<std::string>(), plural(heads, "query head"),
-                                        plural(groups, "key and value head")));
+    svg.text(kLeft, y + 14,
+             fmt::format("{}: {}, {}", kind.at("title").get<std::string>(), plural(heads, "query head"),
+                         plural(groups, "key and value head")));
     for (int64_t g = 0; g < groups; ++g) {
       const double middle = kLeft + step * (static_cast<double>(g * each) + static_cast<double>(each) / 2);
       for (int64_t h = g * each; h < (g + 1) * each; ++h) {
