@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
+#include "base/error.h"
 #include "picture/data/designs.h"
 #include "picture/data/studio.h"
 
@@ -154,18 +156,16 @@ PictureJson data_of_designs(Studio& studio) {
       "{} designs, the smallest {}, the largest {}. The largest cache at the compared length is that of {}, the "
       "smallest that of {}.",
       p["designs"].size() - 1, parameters[0], parameters[1], cache[1], cache[0]);
-  p["prose"] = PictureJson::object();  // by name, "gemma_2_2b"
-  for (size_t i = 0; i < designs().size(); ++i) {
-    std::string key = designs()[i].name;
-    for (char& c : key)
-      if (c == '-' || c == '.') c = '_';
-    const PictureJson& d = p["designs"][i];
-    p["prose"][key] = {{"parameters", d.at("parameters")},
-                       {"cache", d.at("cacheBytes")},
-                       {"multiply_adds", d.at("multiplyAdds")},
-                       {"layers", d.at("layers")},
-                       {"d_model", d.at("dModel")}};
-  }
+  const auto parts_of = [&](std::string_view title) -> const PictureJson& {
+    for (const PictureJson& d : p["designs"])
+      if (d.at("title") == title) return d.at("parameters");
+    check_failed(__FILE__, __LINE__, "a design of that title", "the texts name designs that are there");
+  };
+  const PictureJson &small = parts_of("Gemma 2 2B"), &large = parts_of("Gemma 2 27B");
+  p["prose"] = {{"small_all", small.at("total")},
+                {"small_embedding", small.at("embedding")},
+                {"large_all", large.at("total")},
+                {"large_embedding", large.at("embedding")}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "sizes", "columns": [["design", "designs.*.title"], ["year", "designs.*.year"], ["layers", "designs.*.layers"], ["width", "designs.*.dModel"],
       ["heads", "designs.*.heads"], ["key heads", "designs.*.kvHeads"], ["head size", "designs.*.headDim"], ["", "designs.*.sharing"], ["context", "designs.*.context"], ["vocabulary", "designs.*.vocabulary"]]},
