@@ -92,8 +92,7 @@ TEST(EvalPerplexity, AnEnsembleAveragesProbabilities) {
     return outcome.json();
   };
   const std::string a = golden_gguf("llama"), b = golden_gguf("llama_q4_0");
-  const Json one = run({"--model", a}), two = run({"--model", b}),
-             both = run({"--model", a, "--ensemble", b, "--against", a});
+  const Json one = run({"--model", a}), two = run({"--model", b}), both = run({"--model", a, "--ensemble", b, "--against", a});
   double sum = 0;
   int64_t scored = 0;
   for (size_t i = 0; i < one["per_token"][0]["logprobs"].size(); ++i) {

@@ -1,4 +1,5 @@
-// The pictures of the chapter about Gemma 2: sizes counted by hand and by transformers, a layer recomputed in plain loops, formulas.
+// The pictures of the chapter about Gemma 2: sizes counted by hand and by transformers, a layer recomputed in plain loops,
+// formulas.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -171,11 +172,12 @@ TEST(AttentionLayer, IsThatOfPlainLoops) {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t o = 0; o < out; ++o)
         for (int64_t i = 0; i < width; ++i)
-          y[static_cast<size_t>(r * out + o)] +=
-              in[static_cast<size_t>(r * width + i)] * attention_layer_weight(matrix, static_cast<uint64_t>(o * width + i), width);
+          y[static_cast<size_t>(r * out + o)] += in[static_cast<size_t>(r * width + i)] *
+                                                 attention_layer_weight(matrix, static_cast<uint64_t>(o * width + i), width);
     return y;
   };
-  const std::vector<double> q = product(x, 0, s.n_heads * H), k = product(x, 1, s.n_kv_heads * H), v = product(x, 2, s.n_kv_heads * H);
+  const std::vector<double> q = product(x, 0, s.n_heads * H), k = product(x, 1, s.n_kv_heads * H),
+                            v = product(x, 2, s.n_kv_heads * H);
   std::vector<double> z(static_cast<size_t>(rows * s.n_heads * H));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t h = 0; h < s.n_heads; ++h) {
@@ -205,9 +207,9 @@ TEST(AttentionLayer, ShapesOfTheExample) {
   const PictureJson p = of_golden("gpt2_a", "attention-layer");
   std::vector<std::string> shapes;
   for (const PictureJson& value : p.at("values")) shapes.push_back(value.at("written"));
-  EXPECT_EQ(shapes, (std::vector<std::string>{"(2, 32, 4096)", "(2, 32, 4096)", "(2, 32, 32, 128)", "(2, 32, 1024)",
-                                              "(2, 32, 8, 128)", "(2, 32, 1024)", "(2, 32, 8, 128)", "(2, 32, 32, 128)",
-                                              "(2, 32, 4096)"}));
+  EXPECT_EQ(shapes,
+            (std::vector<std::string>{"(2, 32, 4096)", "(2, 32, 4096)", "(2, 32, 32, 128)", "(2, 32, 1024)", "(2, 32, 8, 128)",
+                                      "(2, 32, 1024)", "(2, 32, 8, 128)", "(2, 32, 32, 128)", "(2, 32, 4096)"}));
   EXPECT_LT(p.at("repeated").get<double>(), 1e-5);
   // nn.Linear's weights have variance 1 / (3 · 4096), the input 1: so q has 1/√3.
   EXPECT_NEAR(p.at("values")[1].at("deviation").get<double>(), 1 / std::sqrt(3.0), 0.01);
@@ -257,7 +259,8 @@ TEST(Clipping, DerivativesAreThoseOfDifferences) {
   }
   // torch: 2 * tanh(tensor([0.5, 1.0, 2.0, 3.0]) / 2)
   const std::vector<double> capped = column(p.at("examples"), "soft");
-  for (const auto& [i, value] : {std::pair{0, 0.4898373}, std::pair{1, 0.9242343}, std::pair{2, 1.5231884}, std::pair{3, 1.8102965}})
+  for (const auto& [i, value] :
+       {std::pair{0, 0.4898373}, std::pair{1, 0.9242343}, std::pair{2, 1.5231884}, std::pair{3, 1.8102965}})
     EXPECT_NEAR(capped[static_cast<size_t>(i)], value, 1e-6);
 }
 

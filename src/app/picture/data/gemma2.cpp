@@ -14,6 +14,9 @@ PictureJson data_of_position_encodings(Studio&);
 PictureJson data_of_rope_decay(Studio&);
 PictureJson data_of_rotated_values(Studio&);
 PictureJson data_of_clipping(Studio&);
+PictureJson data_of_beyond_training(Studio&);
+PictureJson data_of_targets(Studio&);
+PictureJson data_of_distillation(Studio&);
 
 namespace {
 
@@ -66,6 +69,21 @@ constexpr std::array kGemma2Pictures = {
                  kToy,
                  false,
                  kWithoutWeights},
+    PictureEntry{{"beyond-training", "Longer than in training", "Loss by place in texts longer than those of training"},
+                 0,
+                 data_of_beyond_training,
+                 kLog,
+                 false,
+                 kWithoutWeights},
+    PictureEntry{
+        {"targets", "Two targets", "The word that came beside the distribution of a teacher"}, kNeedLogits, data_of_targets},
+    PictureEntry{
+        {"distillation", "Taught by a text and by a teacher", "Loss of the same student by tokens, trained in both ways"},
+        0,
+        data_of_distillation,
+        kLog,
+        false,
+        kWithoutWeights},
 };
 
 }  // namespace
