@@ -206,7 +206,7 @@ interface ChartHead<K extends string> {
   if?: string;
   title?: string;
   /** Where its numbers come from, if charts of a picture differ in that. */
-  made?: "run" | "model" | "toy" | "log";
+  made?: "run" | "model" | "toy" | "log" | "sizes";
   /** What it is, read aloud. */
   label: string;
 }
@@ -332,7 +332,7 @@ export interface Head<N extends string> {
   /** Text alternative: what the picture shows for this prompt, with its main numbers. */
   alt: string;
   /** Where its numbers come from. */
-  made: ("run" | "model" | "toy" | "log")[];
+  made: ("run" | "model" | "toy" | "log" | "sizes")[];
   /** Breaks out of the reading column. */
   wide: boolean;
   tables: TableSpec[];
@@ -369,6 +369,8 @@ export interface Pictures {
   reach: Reach | Absent<"reach">;
   interpolation: Interpolation | Absent<"interpolation">;
   "task-vectors": TaskVectors | Absent<"task-vectors">;
+  designs: Designs | Absent<"designs">;
+  "head-sharing": HeadSharing | Absent<"head-sharing">;
 }
 
 // -- Preliminaries and tokens ---------------------------------------------------------------------------------------------
@@ -764,4 +766,49 @@ declare global {
     /** Of a merge's report: MergeDocument in report/data.ts; of a page for research: StudyDocument in study/data.ts. */
     vitrine: Vitrine | { kind: "merge" } | { kind: "study" };
   }
+}
+
+// -- Designs --------------------------------------------------------------------------------------------------------------
+
+/** Published designs and, last, the model of the page (own): all from their configurations. */
+export interface Designs extends Head<"designs"> {
+  designs: {
+    title: string;
+    year: number | null;
+    /** Where the sizes are published. */
+    source: string | null;
+    own: boolean;
+    layers: number;
+    dModel: number;
+    heads: number;
+    kvHeads: number;
+    headDim: number;
+    sharing: "MHA" | "GQA" | "MQA";
+    norms: string;
+    positions: string;
+    mlp: string;
+    window: string;
+    caps: string;
+    context: number | "any";
+    vocabulary: number;
+    /** Of each layer: 0 sees all that came before; null has no attention. */
+    windows: (number | null)[];
+    /** Each counted once; head: of its own, not the embedding's. */
+    parameters: { embedding: number; attention: number; mlp: number; norms: number; head: number; total: number };
+    /** Of a layer's attention and MLP. */
+    attentionShare: number;
+    /** How many layers have as many parameters. */
+    embeddingInLayers: number;
+    headInLayers: number;
+    /** A prompt of so many tokens, the last of which is counted; the cache of all of them, 16 bits a number. */
+    comparedPositions: number;
+    multiplyAdds: { attention: number; scores: number; mlp: number; head: number; total: number };
+    cacheBytes: number;
+  }[];
+}
+
+/** MHA, GQA and MQA of one size, and the model's own way. */
+export interface HeadSharing extends Head<"head-sharing"> {
+  positions: number;
+  kinds: { title: string; heads: number; kvHeads: number; headsEach: number; headDim: number; layers: number; bytesPerPosition: number; bytes: number }[];
 }

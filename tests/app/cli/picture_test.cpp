@@ -107,6 +107,21 @@ TEST(PictureCommand, RefusesWhatItWouldIgnore) {
   expect_refused({"picture", "experts", "--out", "experts.csv"}, {"This model has no experts"});
 }
 
+TEST(PictureCommand, OfAConfigurationWithoutWeights) {
+  const std::string config = std::string(VITRINE_SOURCE) + "/models/designs/gemma-2b.json";
+  for (const std::string& name : {std::string("gemma-2b"), config}) {
+    const Outcome words = vitrine({"picture", "rope-wavelengths", "--config", name});
+    EXPECT_EQ(words.code, 0) << words.err;
+    EXPECT_CONTAINS(words.out, "128 pairs, from 6.28 to 58470.2 positions");
+  }
+  // A model whose weights are there: they are not read.
+  EXPECT_EQ(vitrine({"picture", "designs", "--config", golden_model("llama"), "--svg"}).code, 0);
+  expect_refused({"picture", "attention", "--config", "gpt2"}, {"gpt2", "without weights", "masks"});
+  expect_refused({"picture", "masks", "a prompt", "--config", "gpt2"}, {"--config", "--model"});
+  expect_refused({"picture", "masks", "--config", "gpt2", "--model", "x"}, {"--config"});
+  expect_refused({"picture", "masks", "--config", "no-such-design"}, {"no-such-design", "gemma-2-9b"});
+}
+
 TEST(ExplainCommand, WritesAPageThatFetchesNothing) {
   const Scratch scratch;
   const std::string page = scratch / "walk.html";

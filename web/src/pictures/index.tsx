@@ -9,6 +9,7 @@ import { Figure } from "../figure";
 import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
+import { Sharing, SideBySide } from "./designs";
 import { Dot } from "./dot";
 import { Choices } from "./experts";
 import { Grouping, Softmax } from "./heads";
@@ -39,6 +40,8 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   reach: Reaches,
   interpolation: Between,
   "task-vectors": Tasks,
+  designs: SideBySide,
+  "head-sharing": Sharing,
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {

@@ -17,6 +17,9 @@ constexpr std::array kChapters = {
     Chapter{kFirstChapter, "How a language model finds the next word",
             "From a text to the table of words that could follow, step by step, and back through the gradients.", "tales9m",
             "Once upon a time there was a king"},
+    Chapter{"gemma2", "What Gemma 2 changed",
+            "Shared keys, windows, rotations, soft caps, distillation and merged models, beside what other models do.", "tales9m",
+            "Once upon a time there was a king"},
 };
 
 }  // namespace
