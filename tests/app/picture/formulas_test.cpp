@@ -285,7 +285,7 @@ TEST(Reach, TheCacheIsWhatIsAllocated) {
 TEST_F(Formulas, SixRegionsAndSurfacesOfTheToy) {
   const PictureJson p = one("mlp-surfaces");
   const std::vector<double> regions = unpacked(p.at("regions")), surfaces = unpacked(p.at("surfaces")), x = doubles(p.at("x"));
-  EXPECT_EQ(std::set<double>(regions.begin(), regions.end()).size(), 7u);  // six regions, and the origin where nothing is on
+  EXPECT_EQ(std::set<double>(regions.begin(), regions.end()).size(), 6u);
   const auto weight = [&](const char* m, size_t i, size_t j) { return p.at("weights").at(m)[i][j].get<double>(); };
   const size_t n = x.size();
   for (size_t a = 0; a < n; a += 5)

@@ -47,6 +47,12 @@ PictureJson data_of_gradient_norms(Studio&);
 PictureJson data_of_gradient_hooks(Studio&);
 PictureJson data_of_interpolation(Studio&);
 PictureJson data_of_task_vectors(Studio&);
+PictureJson data_of_vocabulary_size(Studio&);
+PictureJson data_of_initial_scale(Studio&);
+PictureJson data_of_half_range(Studio&);
+PictureJson data_of_lookup(Studio&);
+PictureJson data_of_head_sizes(Studio&);
+PictureJson data_of_mlp_regions(Studio&);
 
 namespace {
 
@@ -182,6 +188,26 @@ constexpr std::array kEntries = {
           data_of_interpolation,
           kModel,
           kWide},
+    Entry{{"vocabulary-size", "More entries, fewer tokens", "Tokens of a text by the size of the vocabulary"},
+          0,
+          data_of_vocabulary_size,
+          kModel},
+    Entry{{"initial-scale", "The scale at the start", "Deviation of logits of random weights, with and without 1/√d"},
+          0,
+          data_of_initial_scale,
+          kToy},
+    Entry{{"half-range", "Where float16 ends", "Squares in float32, float16 and bfloat16"}, 0, data_of_half_range, kToy},
+    Entry{{"lookup", "Attention as a lookup", "One query, the keys it matches, and the mixture of their values"},
+          kNeedScores,
+          data_of_lookup},
+    Entry{{"head-sizes", "How many heads, and how large", "Numbers of heads and of key and value heads, and what each costs"},
+          0,
+          data_of_head_sizes,
+          kModel},
+    Entry{{"mlp-regions", "How many regions", "Regions that hidden units can make of their inputs, at most"},
+          0,
+          data_of_mlp_regions,
+          kModel | kToy},
     Entry{{"task-vectors", "Task vectors", "Differences from a starting point, merged, and the way back to it (LITI)"},
           0,
           data_of_task_vectors,
