@@ -209,8 +209,8 @@ PictureJson data_of_merges(Studio& studio) {
   return p;
 }
 
-// Byte-pair encoding applies its merges in their order, so a vocabulary with the first k of them cuts a text as this one does
-// with every later merge left out.
+// Training adds one entry after the other to the vocabulary, so their ids have its order. A vocabulary with the first k of them
+// cuts a text as this one does with every later one left out.
 PictureJson data_of_vocabulary_size(Studio& studio) {
   if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
   const Tokenizer& tokenizer = studio.engine.tokenizer();
@@ -219,21 +219,22 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
   for (const int32_t id : tokenizer.encode(kFable, false, Special::text))
     for (Part& part : parts_of(tokenizer, id, token++)) parts.push_back(std::move(part));
   const size_t characters = parts.size();
-  std::vector<double> orders;
-  merge_all(tokenizer, parts, [&](size_t, const Part&, const Part&, const PieceMerge& made) { orders.push_back(made.order); });
-  if (orders.empty())
+  std::vector<std::pair<double, int32_t>> joined;  // order of the merge, and what it made
+  merge_all(tokenizer, parts, [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
+  if (joined.empty())
     return absent("This tokenizer does not build its tokens by merging pairs, so its vocabulary has no smaller ones inside it.");
-  std::sort(orders.begin(), orders.end());
-  int64_t made = 0;  // entries that are the result of merges: longer than a character, and no byte or mark
-  const int64_t vocab_size = tokenizer.vocab_size();
+  std::sort(joined.begin(), joined.end());
+  if (!std::is_sorted(joined.begin(), joined.end(), [](const auto& a, const auto& b) { return a.second < b.second; }))
+    return absent("The ids of this vocabulary do not follow the order of its merges, so its smaller vocabularies are not known.");
+  std::vector<int32_t> entries;  // made by merges: longer than a character, and no byte or mark
+  const int32_t vocab_size = tokenizer.vocab_size();
   for (int32_t id = 0; id < vocab_size; ++id) {
     const std::string piece = tokenizer.piece(id);
-    if (!tokenizer.is_control(id) && !is_byte_piece(piece) && !piece.empty() && utf8_at(piece, 0).size < piece.size()) ++made;
+    if (!tokenizer.is_control(id) && !is_byte_piece(piece) && !piece.empty() && utf8_at(piece, 0).size < piece.size())
+      entries.push_back(id);
   }
+  const auto made = static_cast<int64_t>(entries.size());
   const int64_t alphabet = vocab_size - made;
-  // Ranks count from 0; scores that are not minus a rank are counted by their place among those of this text.
-  const bool ranks = orders.front() >= 0 && orders.back() < static_cast<double>(made);
-  if (!ranks) return absent("The merges of this tokenizer are not numbered, so how many of them a smaller vocabulary has is not known.");
   std::vector<int64_t> merges = {0};
   for (int64_t k = 16; k < made; k *= 2) merges.push_back(k);
   merges.push_back(made);
@@ -243,7 +244,8 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
   p["tokens"] = p["entries"] = p["table"] = p["bytesPerToken"] = PictureJson::array();
   const auto bytes = static_cast<double>(kFable.size());
   for (const int64_t k : merges) {
-    const auto done = std::lower_bound(orders.begin(), orders.end(), static_cast<double>(k)) - orders.begin();
+    const int32_t first_left_out = k < made ? entries[static_cast<size_t>(k)] : vocab_size;
+    const auto done = std::count_if(joined.begin(), joined.end(), [&](const auto& one) { return one.second < first_left_out; });
     const size_t tokens = characters - static_cast<size_t>(done);
     p["entries"].push_back(alphabet + k);
     p["tokens"].push_back(tokens);
@@ -255,8 +257,8 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
   p["dModel"] = studio.facts.shape.d_model;
   p["vocabSize"] = vocab_size;
   p["caption"] = fmt::format(
-      "How long a text of {} bytes is in tokens when only the first merges of this tokenizer are known. Each merge adds an entry to "
-      "the vocabulary, and {} numbers to the embedding table; the text becomes shorter, first quickly, then slowly.",
+      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of {} "
+      "numbers to the embedding table; the text becomes shorter, first quickly, then slowly.",
       kFable.size(), studio.facts.shape.d_model);
   p["alt"] = fmt::format("{} tokens without any merge, with {} entries; {} tokens with all {} entries.", characters, alphabet,
                          parts.size(), vocab_size);

@@ -261,7 +261,11 @@ PictureJson gradient_values(const Studio& studio, const PictureJson& pictures) {
   if (picture == nullptr) return nullptr;
   const PictureJson& without = picture->at("withoutNorms");
   const bool finite = std::any_of(without.begin(), without.end(), [](const PictureJson& norm) { return !norm.is_null(); });
+  const PictureJson& norms = picture->at("norms");
   return {{"loss", studio.backward->loss},
+          {"even", std::log(static_cast<double>(studio.facts.shape.vocab_size))},
+          {"first", norms.empty() ? PictureJson(nullptr) : norms.front()},
+          {"last", norms.empty() ? PictureJson(nullptr) : norms.back()},
           {"without_norms", finite               ? PictureJson("finite")
                             : !without.is_null() ? PictureJson("overflow")
                                                  : PictureJson(nullptr)},
@@ -321,6 +325,8 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
   if (const PictureJson* picture = available(pictures, "vocabulary-size"))
     vocabulary = {{"characters", picture->at("tokens").front()}, {"tokens", picture->at("tokens").back()}, {"bytes", picture->at("bytes")},
                   {"alphabet", picture->at("entries").front()}};
+  PictureJson regions = nullptr;
+  if (const PictureJson* picture = available(pictures, "mlp-regions")) regions = picture->at("rows")[1].at("regions");
   double active = 0;
   for (const double share : studio.seen.active) active += share / static_cast<double>(studio.seen.active.size());
   return {{"n_layers", s.n_layers},
@@ -374,6 +380,7 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"growth", growth_values(pictures)},
           {"looks", look_values(pictures)},
           {"active", active},
+          {"regions", std::move(regions)},
           {"updates", update_values(pictures)},
           {"final_lengths", facts.final_norm ? final_lengths(studio) : PictureJson(nullptr)},
           {"next",
