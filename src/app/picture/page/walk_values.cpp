@@ -12,10 +12,10 @@
 namespace vitrine {
 namespace {
 
-// The picture of that name; null if this document has none.
+// The picture of that name; null if this document has none, or none for this model.
 const PictureJson* available(const PictureJson& pictures, const char* name) {
-  const PictureJson& picture = pictures.at(name);
-  return picture.at("available").get<bool>() ? &picture : nullptr;
+  const auto picture = pictures.find(name);
+  return picture != pictures.end() && picture->at("available").get<bool>() ? &*picture : nullptr;
 }
 
 // The matrices that have a bias.
@@ -191,8 +191,8 @@ PictureJson growth_values(const PictureJson& pictures) {
 
 // "The king sat on" and "The queen sat on": how probable " his" and " her" are after each. Nothing for a model that has no such
 // tokens, or does not tell the two apart.
-PictureJson thread_values(Studio& studio) {
-  if (!studio.spelled()) return nullptr;
+PictureJson thread_values(Studio& studio, const PictureJson& pictures) {
+  if (!studio.spelled() || available(pictures, "next-tokens") == nullptr) return nullptr;
   const Tokenizer& tokenizer = studio.engine.tokenizer();
   PictureJson thread;
   for (const auto& [who, prompt] : {std::pair{"king", "The king sat on"}, std::pair{"queen", "The queen sat on"}})
@@ -390,7 +390,7 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"settled", settled_values(pictures)},
           {"writer", writer_values(pictures)},
           {"owed", owed_values(studio, pictures)},
-          {"thread", thread_values(studio)},
+          {"thread", thread_values(studio, pictures)},
           {"biases_are_parts",
            std::any_of(parts.begin(), parts.end(),
                        [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); })},
