@@ -69,7 +69,7 @@ export function GuessBox({ guess, onAnswer }: Props) {
         </form>
       )}
       {!open && <button type="button" class="guess-show" onClick={() => show(true)}>Show the answer</button>}
-      <p class="guess-reveal" role="status" hidden={!open}>
+      <p class="guess-reveal" aria-live="polite" hidden={!open}>
         {open && <>{chosen !== null && <strong>{right ? "Yes. " : <>No: <bdi>{withSpaces(guess.answer)}</bdi>. </>}</strong>}<Prose text={guess.reveal} /></>}
       </p>
     </div>

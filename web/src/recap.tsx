@@ -13,7 +13,7 @@ export function Recap({ guesses }: { guesses: readonly Guess[] }) {
   return (
     <>
       {guesses.map((guess) => <GuessBox key={`${edition} ${guess.question}`} guess={guess} onAnswer={() => again(0)} />)}
-      {answered > 0 && <p class="recap-count" role="status">{answered} of {guesses.length} answered, {right} as this model does.</p>}
+      {answered > 0 && <p class="recap-count" aria-live="polite">{answered} of {guesses.length} answered, {right} as this model does.</p>}
       <Fold summary="All terms" class="terms">{() => <GlossaryList />}</Fold>
     </>
   );

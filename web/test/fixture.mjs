@@ -214,6 +214,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     reach: ["What was remembered", [], ["reach"]],
     "back-propagation": ["The way back", ["g = ∂loss/∂x"], ["gradient-norms", "gradient-hooks"]],
     ...(bare ? {} : { merging: ["Merging models", ["slerp(a, b, t) = sin((1 − t)Ω) / sin Ω · a + sin(tΩ) / sin Ω · b"], ["interpolation", "task-vectors"]] }),
+    recap: ["What you have seen", [], []],
   });
   return {
     format: 2,
@@ -225,6 +226,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     steps: Object.entries(about).map(([step, [title, formula, names]]) => ({
       id: step, title, formula: [], question: `Why ${step}?`,
       guesses: /** @type {import("../src/data.ts").Guess[]} */ (step === "tokens" ? [{ question: "How many?", choices: ["4", "5", "6"], answer: "5", reveal: "There are 5 of them.", after: 1 }]
+        : step === "recap" ? [1, 2].map((i) => ({ question: `Question ${i}?`, choices: ["this", "that"], answer: "that", reveal: "It was that.", after: 1 }))
         : step === "output" ? [{ question: "What comes next?", choices: [], answer: "▁his", reveal: "It is his.", after: 1 }] : []),
       engineers: { text: [`A paragraph for engineers about ${step}.`], formula, pictures: [] },
       text: [`A paragraph of made-up text for the step ${step}. It is long enough to fill a few lines of the column, so that the tests see how text and pictures stand together on a small and on a large screen.`, "And why: a second paragraph with `code` in it, a token, its embedding and the residual stream."],

@@ -205,7 +205,7 @@ function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: reado
         <tbody>
           {p.pieces.map((piece) => (
             <tr key={piece.mask}>
-              <th scope="row"><svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" fill={palette[piece.mask]} /></svg> {piece.on} ({piece.units})</th>
+              <th scope="row"><i class="swatch" style={{ background: palette[piece.mask] }} /> {piece.on} ({piece.units})</th>
               <td>{piece.relu}</td>
               <td>{piece.reglu}</td>
             </tr>
