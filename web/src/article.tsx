@@ -1,22 +1,24 @@
 // The walk-through: what was asked, one section a step, and where it ends.
 
+import { Fragment } from "preact";
 import { Fold } from "./controls";
 import { css } from "./color";
 import type { Model, PictureName, Step } from "./data";
-import { commandLine, live, space, spelling, tokenAt, vitrine } from "./document";
+import { commandLine, edition, live, space, spelling, tokenAt, vitrine } from "./document";
 import { Prose } from "./figure";
 import { count, number, percent, plural, shape, spaceShown } from "./format";
 import { ThemeButton } from "./frame";
+import { markTerms } from "./glossary";
+import { GuessBox } from "./guess";
 import { useTheme } from "./hooks";
 import { MadeLegend } from "./made";
 import { ModelMap } from "./map";
 import { Picture } from "./pictures";
 import { Rail } from "./rail";
+import { Recap } from "./recap";
 
 const promptShown = 24;
 const titleLength = 72;
-/** So many steps have their question open, as an invitation to the others. */
-const openQuestions = 3;
 
 export function Article() {
   return (
@@ -103,34 +105,57 @@ function Answer() {
 }
 
 function Section({ step, at }: { step: Step; at: number }) {
-  const [first, ...others] = step.text;
+  const paragraphs = markTerms(step.text);
+  const recap = step.id === "recap";
+  const boxes = (after: number) => !recap && step.guesses.filter((guess) => guess.after === after).map((guess) => <GuessBox key={`${edition} ${guess.question} ${guess.answer}`} guess={guess} />);
   return (
     <section id={step.id} aria-labelledby={`heading-${step.id}`}>
       <h2 id={`heading-${step.id}`}><span class="number" aria-hidden="true">{at}</span> {step.title}</h2>
-      {first !== undefined && <p><Prose text={first} /></p>}
-      {step.formula.length > 0 && <div class="formula" role="group" aria-label="Formula">{step.formula.map((line) => <p key={line}><Formula text={line} /></p>)}</div>}
-      {step.shapes.length > 0 && (
-        <div class="shapes" role="group" aria-label="Shapes of this run">
-          <p>Shapes of this run</p>
-          <dl>
-            {step.shapes.map((one, i) => (
-              <div key={i}>
-                <dt>{one.name}</dt>
-                <dd><span>{shape(one.shape)}</span> <small>{one.axes.join(" × ")}</small>{one.hook !== null && <small class="hook"><code>{one.hook}</code></small>}</dd>
-              </div>
-            ))}
-          </dl>
-        </div>
-      )}
+      {step.question !== "" && <p class="question"><Prose text={step.question} /></p>}
+      {boxes(0)}
+      {paragraphs.map((text, i) => <Fragment key={i}><p>{text}</p>{boxes(i + 1)}</Fragment>)}
+      {recap && <Recap guesses={step.guesses} />}
+      <Formulas lines={step.formula} />
       {step.pictures.map((name) => <Picture key={name} name={name} />)}
-      {others.length > 0 && <Fold summary={<Prose text={step.question} />} class="why" opened={at <= openQuestions} printed>{() => others.map((text) => <p key={text}><Prose text={text} /></p>)}</Fold>}
-      {step.source.length > 0 && (
-        <Fold summary={<>The lines that do it: <code>{step.source.map((s) => `${s.file}:${s.line}`).join(", ")}</code></>} class="source">
-          {() => step.source.map((s) => <Source key={`${s.file}:${s.line}`} source={s} />)}
-        </Fold>
-      )}
+      <Engineers step={step} />
     </section>
   );
+}
+
+/** What a learner may leave out: closed until it is asked for. */
+function Engineers({ step }: { step: Step }) {
+  const { text, formula, pictures } = step.engineers;
+  if (text.length + formula.length + pictures.length + step.shapes.length + step.source.length === 0) return null;
+  return (
+    <Fold summary={<>For engineers<span class="unseen">: {step.title}</span></>} class="engineers" printed>
+      {() => (
+        <>
+          {text.map((one, i) => <p key={i}><Prose text={one} /></p>)}
+          <Formulas lines={formula} />
+          {step.shapes.length > 0 && (
+            <div class="shapes" role="group" aria-label="Shapes of this run">
+              <p>Shapes of this run</p>
+              <dl>
+                {step.shapes.map((one, i) => (
+                  <div key={i}>
+                    <dt>{one.name}</dt>
+                    <dd><span>{shape(one.shape)}</span> <small>{one.axes.join(" × ")}</small>{one.hook !== null && <small class="hook"><code>{one.hook}</code></small>}</dd>
+                  </div>
+                ))}
+              </dl>
+            </div>
+          )}
+          {pictures.map((name) => <Picture key={name} name={name} />)}
+          {step.source.map((s) => <Source key={`${s.file}:${s.line}`} source={s} />)}
+        </>
+      )}
+    </Fold>
+  );
+}
+
+function Formulas({ lines }: { lines: readonly string[] }) {
+  if (lines.length === 0) return null;
+  return <div class="formula" role="group" aria-label="Formula">{lines.map((line) => <p key={line}><Formula text={line} /></p>)}</div>;
 }
 
 /** A line of a formula: what follows a single letter and an underscore stands below the line, what follows ^ above it. */
@@ -152,7 +177,7 @@ function Source({ source: s }: { source: Step["source"][number] }) {
 /** Pictures that no step shows, because this model or prompt cannot have them, each with its reason. */
 function Lacking() {
   if (vitrine.steps.length === 0) return null;
-  const shown = new Set(vitrine.steps.flatMap((step) => step.pictures));
+  const shown = new Set(vitrine.steps.flatMap((step) => [...step.pictures, ...step.engineers.pictures]));
   const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name));
   if (names.length === 0) return null;
   return (

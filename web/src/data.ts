@@ -113,10 +113,11 @@ export interface Step {
    *  "back-propagation". Those that the model lacks are left out. */
   id: string;
   title: string;
-  /** What the second paragraph and those after it answer: "Why multiply by 16?" */
+  /** What a learner would ask, and the step answers: "How does a computer read a text?" */
   question: string;
-  /** Paragraphs in our words, true for this model. The first is always to be read; the others may be folded under the question. */
+  /** Paragraphs in our words, true for this model. */
   text: string[];
+  guesses: Guess[];
   /** One formula a line, in Unicode: "x ← x + attention(norm(x))". May be empty. */
   formula: string[];
   /** The lines of the model's definition that do this step, as they stood when the program was built. */
@@ -125,6 +126,20 @@ export interface Step {
   shapes: StepShape[];
   /** Names in `pictures`, in the order they should stand beside the text. An absent picture gives its reason. */
   pictures: PictureName[];
+  /** What stands in the fold for engineers, beside source and shapes. */
+  engineers: { text: string[]; formula: string[]; pictures: PictureName[] };
+}
+/** A question that the reader answers before the page does; the answer is that of this run. */
+export interface Guess {
+  question: string;
+  /** Empty: the reader writes. */
+  choices: string[];
+  /** One of the choices, where there are some. */
+  answer: string;
+  /** What is shown then. */
+  reveal: string;
+  /** It stands behind so many paragraphs of the step's text. */
+  after: number;
 }
 export interface SourceExcerpt {
   /** In the source tree: "src/engine/model/gemma2.cpp". */
@@ -565,6 +580,9 @@ export interface MlpSurfaces extends Head<"mlp-surfaces"> {
   surfaces: Packed;
   /** u8 dense [x0, x1]: bit i is set where hidden unit i is above zero. Six regions occur. */
   regions: Packed;
+  /** The six, once around the origin: their bits; "110", unit 0 first; "0, 1" ("all", "none"); y[0] with ReLU and with ReGLU as text
+   *  and as factors of x[0], x[1] and of x[0]², x[0] x[1], x[1]². */
+  pieces: { mask: number; on: string; units: string; relu: string; reglu: string; linear: [number, number]; quadratic: [number, number, number] }[];
   /** Values of x[1] at which slices are taken, and slices[kind][slice][x0]. */
   sliceAt: number[];
   slices: number[][][];

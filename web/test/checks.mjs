@@ -105,7 +105,7 @@ export const floatsWithLongTails = (page) => page.evaluate(() => {
   const found = [];
   const words = document.createTreeWalker(document.querySelector("main") ?? document.body, NodeFilter.SHOW_TEXT);
   for (let word = words.nextNode(); word !== null; word = words.nextNode()) {
-    if (word.parentElement?.closest("table, code, pre, .unseen, .fold.source, script, style") !== null) continue;
+    if (word.parentElement?.closest("table, code, pre, .unseen, .listing, script, style") !== null) continue;
     for (const number of word.textContent?.match(/\d+\.\d+/g) ?? []) if (number.replace(".", "").replace(/^0+/, "").length > 5) found.push(number);
   }
   return found;

@@ -94,9 +94,9 @@ void run_picture(PictureArguments o) {
     throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
   };
   only_for(o.layer >= 0, "--layer",
-           {"attention", "softmax", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
-  only_for(o.head >= 0, "--head", {"attention", "softmax"});
-  only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
+           {"attention", "softmax", "lookup", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
+  only_for(o.head >= 0, "--head", {"attention", "softmax", "lookup"});
+  only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
   const bool sizes = !o.config.empty();

@@ -40,6 +40,12 @@ PictureJson data_of_gradient_norms(Studio&);
 PictureJson data_of_gradient_hooks(Studio&);
 PictureJson data_of_interpolation(Studio&);
 PictureJson data_of_task_vectors(Studio&);
+PictureJson data_of_vocabulary_size(Studio&);
+PictureJson data_of_initial_scale(Studio&);
+PictureJson data_of_half_range(Studio&);
+PictureJson data_of_lookup(Studio&);
+PictureJson data_of_head_sizes(Studio&);
+PictureJson data_of_mlp_regions(Studio&);
 
 namespace {
 
@@ -56,6 +62,10 @@ constexpr std::array kPictures = {
                  data_of_merges,
                  kRun,
                  kWide},
+    PictureEntry{{"vocabulary-size", "More entries, fewer tokens", "Tokens of a text by the size of the vocabulary"},
+                 0,
+                 data_of_vocabulary_size,
+                 kModel},
     PictureEntry{
         {"splits", "Other splits", "Other ways to cut the same string, with the model's probability of each"}, 0, data_of_splits},
     PictureEntry{{"embedding-cosine", "Likeness of embeddings", "Cosines of chosen tokens' embeddings"},
@@ -73,6 +83,10 @@ constexpr std::array kPictures = {
                   "The first layer's update scales with and without the embedding's factor"},
                  kNeedStream,
                  data_of_embedding_rescaling},
+    PictureEntry{{"initial-scale", "The scale at the start", "Deviation of logits of random weights, with and without 1/√d"},
+                 0,
+                 data_of_initial_scale,
+                 kToy},
     PictureEntry{{"update-scale", "Update scales", "How much each attention and MLP changes the residual stream"},
                  kNeedStream,
                  data_of_update_scale},
@@ -91,16 +105,25 @@ constexpr std::array kPictures = {
         {"norm-statistics", "In and out of each norm", "Mean, deviation and root mean square entering and leaving each norm"},
         kNeedNorms,
         data_of_norm_statistics},
+    PictureEntry{
+        {"half-range", "Where float16 ends", "Squares in float32, float16 and bfloat16"}, 0, data_of_half_range, kToy},
     PictureEntry{{"head-grouping", "Heads and their groups", "Which query heads share keys and values"},
                  0,
                  data_of_head_grouping,
                  kModel,
                  false,
                  kWithoutWeights},
+    PictureEntry{{"head-sizes", "How many heads, and how large", "Numbers of heads and of key and value heads, and what each costs"},
+                 0,
+                 data_of_head_sizes,
+                 kModel},
     PictureEntry{{"softmax", "From scores to weights", "One row of attention scores and the weights they become"},
                  kNeedScores,
                  data_of_softmax,
                  kToy | kRun},
+    PictureEntry{{"lookup", "Attention as a lookup", "One query, the keys it matches, and the mixture of their values"},
+                 kNeedScores,
+                 data_of_lookup},
     PictureEntry{{"attention", "Attention weights", "Who looks where: every head of every layer"},
                  kNeedPatterns,
                  data_of_attention,
@@ -137,6 +160,10 @@ constexpr std::array kPictures = {
                  kToy,
                  kWide,
                  kWithoutWeights},
+    PictureEntry{{"mlp-regions", "How many regions", "Regions that hidden units can make of their inputs, at most"},
+                 0,
+                 data_of_mlp_regions,
+                 kModel | kToy},
     PictureEntry{{"experts", "Which token went to which expert",
                   "The experts of every token in every layer, with weights and the router's probabilities"},
                  kNeedExperts,

@@ -32,6 +32,12 @@ struct Part {
   size_t token;  // only parts of one token merge
 };
 
+// The text that a vocabulary of growing size cuts: a fable of Aesop's, George Fyler Townsend's translation (examples/fables.txt).
+constexpr std::string_view kFable =
+    "A Crab said to her son: \"Why do you walk so one-sided, my child? It is far more becoming to go straight forward.\" The young "
+    "Crab replied: \"Quite true, dear mother; and if you will show me the straight way, I will promise to walk in it.\" The mother "
+    "tried in vain, and submitted without remonstrance to the reproof of her child.";
+
 // The pair that merges next: the lowest order, the leftmost of equal ones.
 std::optional<size_t> next_merge(const std::vector<Part>& parts, const std::vector<std::optional<PieceMerge>>& merges) {
   std::optional<size_t> best;
@@ -199,6 +205,72 @@ PictureJson data_of_merges(Studio& studio) {
   p["tables"] = PictureJson::parse(R"json([
     {"columns": [["merge", "#0", "ordinal"], ["order", "steps.*.order"], ["left", "steps.*.parts.0", "piece"], ["right", "steps.*.parts.1", "piece"],
        ["joined", "steps.*.piece", "piece"], ["id", "steps.*.id"]]}
+  ])json");
+  return p;
+}
+
+// Training adds one entry after the other to the vocabulary, so their ids have its order. A vocabulary with the first k of them
+// cuts a text as this one does with every later one left out.
+PictureJson data_of_vocabulary_size(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  std::vector<Part> parts;
+  size_t token = 0;
+  for (const int32_t id : tokenizer.encode(kFable, false, Special::text))
+    for (Part& part : parts_of(tokenizer, id, token++)) parts.push_back(std::move(part));
+  const size_t characters = parts.size();
+  std::vector<std::pair<double, int32_t>> joined;  // order of the merge, and what it made
+  merge_all(tokenizer, parts, [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
+  if (joined.empty())
+    return absent("This tokenizer does not build its tokens by merging pairs, so its vocabulary has no smaller ones inside it.");
+  std::sort(joined.begin(), joined.end());
+  if (!std::is_sorted(joined.begin(), joined.end(), [](const auto& a, const auto& b) { return a.second < b.second; }))
+    return absent("The ids of this vocabulary do not follow the order of its merges, so its smaller vocabularies are not known.");
+  std::vector<int32_t> entries;  // made by merges: longer than a character, and no byte or mark
+  const int32_t vocab_size = tokenizer.vocab_size();
+  for (int32_t id = 0; id < vocab_size; ++id) {
+    const std::string piece = tokenizer.piece(id);
+    if (!tokenizer.is_control(id) && !is_byte_piece(piece) && !piece.empty() && utf8_at(piece, 0).size < piece.size())
+      entries.push_back(id);
+  }
+  const auto made = static_cast<int64_t>(entries.size());
+  const int64_t alphabet = vocab_size - made;
+  std::vector<int64_t> merges = {0};
+  for (int64_t k = 16; k < made; k *= 2) merges.push_back(k);
+  merges.push_back(made);
+
+  PictureJson p = present("", "");
+  p["merges"] = merges;
+  p["tokens"] = p["entries"] = p["table"] = p["bytesPerToken"] = PictureJson::array();
+  const auto bytes = static_cast<double>(kFable.size());
+  for (const int64_t k : merges) {
+    const int32_t first_left_out = k < made ? entries[static_cast<size_t>(k)] : vocab_size;
+    const auto done = std::count_if(joined.begin(), joined.end(), [&](const auto& one) { return one.second < first_left_out; });
+    const size_t tokens = characters - static_cast<size_t>(done);
+    p["entries"].push_back(alphabet + k);
+    p["tokens"].push_back(tokens);
+    p["bytesPerToken"].push_back(number(bytes / static_cast<double>(tokens)));
+    p["table"].push_back((alphabet + k) * studio.facts.shape.d_model);
+  }
+  p["text"] = std::string(kFable);
+  p["bytes"] = kFable.size();
+  p["dModel"] = studio.facts.shape.d_model;
+  p["vocabSize"] = vocab_size;
+  p["caption"] = fmt::format(
+      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of {} "
+      "numbers to the embedding table; the text becomes shorter, first quickly, then slowly.",
+      kFable.size(), studio.facts.shape.d_model);
+  p["alt"] = fmt::format("{} tokens without any merge, with {} entries; {} tokens with all {} entries.", characters, alphabet,
+                         parts.size(), vocab_size);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "a text of {bytes} bytes", "columns": [["merges", "merges.*", "count"], ["vocabulary", "entries.*", "count"], ["tokens", "tokens.*", "count"],
+       ["bytes/token", "bytesPerToken.*", ".2f"], ["numbers in the embedding table", "table.*", "count"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "label": "Tokens of one text by the size of the vocabulary.", "height": 260,
+     "x": {"label": "entries of the vocabulary", "log": true}, "y": {"label": "tokens of the text", "zero": true},
+     "series": [{"name": "tokens", "named": false, "tone": "attention", "draw": "both", "x": "entries.*", "y": "tokens.*",
+       "hint": "{entries.*|count} entries\n{tokens.*|count} tokens, {bytesPerToken.*|.2f} bytes each\nthe embedding table has {table.*|count} numbers"}]}
   ])json");
   return p;
 }
