@@ -51,7 +51,7 @@ function Layers({ run }: { run: Run }) {
       <div class="closer-choices">
         <span id="closer-layers">Open a layer:</span>
         <div role="group" aria-labelledby="closer-layers">
-          {Array.from({ length: run.layers }, (_, layer) => <button key={layer} type="button" aria-label={`Layer ${layer}`} onClick={() => setLook({ layer })}>{layer}</button>)}
+          {Array.from({ length: run.layers }, (_, layer) => <button key={layer} type="button" aria-label={`Layer ${layer}`} onClick={() => setLook({ layer, depth: null })}>{layer}</button>)}
         </div>
       </div>
     </>

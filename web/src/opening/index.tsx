@@ -20,13 +20,13 @@ function ending(text: string, length: number): string {
 }
 
 export function Opening() {
-  const { model, prompt, tokens } = vitrine;
+  const { model, prompt, tokens, chapter } = vitrine;
   const run = useMemo(runOfDocument, [edition, vitrine]);
   const changed = useChanged(run);
   const name = model.name === "" ? "the model that vitrine ships with" : model.name;
   return (
     <header class="opening" id="top">
-      <p class="kicker">A walk through {name}</p>
+      <p class="kicker">{chapter === undefined ? `A walk through ${name}` : `Chapter ${chapter.number}: ${chapter.title}`}</p>
       <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
       <p class="summary">{words.first}</p>
       {run !== null && <Machine run={run} changed={changed} />}

@@ -42,7 +42,7 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
     stage.current ??= new Stage(canvas.current);
     const here = stage.current;
     if (!of.playing || paper) here.front = paper ? run.layers : depth;
-    here.show({ run, changed, off: heads, names, width, view, row, layer: of.layer, head: of.head, query: of.query, key: of.key, ahead: !of.playing && !paper }, !calm() && !paper);
+    here.show({ run, changed, off: heads, names, width, view, row, layer: of.layer, head: of.head, query: of.query === null ? null : of.query - run.first, key: of.key === null ? null : of.key - run.first, ahead: !of.playing && !paper }, !calm() && !paper);
   }, [run, changed, [...heads].join(), width, of.layer, of.head, of.query, of.key, row, depth, of.playing, theme, paper]);
   useEffect(() => () => stage.current?.end(), []);
 
@@ -105,7 +105,7 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
     pause();
     if (square !== undefined && run.attention) return setLook({ ...whole, depth: null, layer: square.layer, head: square.head });
     if (layer === null) return setLook({ token: position === run.first + run.rows - 1 ? null : position, depth: null });
-    if (above || of.layer === null) return setLook({ ...whole, layer, ...(above ? {} : { token: position === run.first + run.rows - 1 ? null : position }) });
+    if (above || of.layer === null) return setLook({ ...whole, layer, depth: null, ...(above ? {} : { token: position === run.first + run.rows - 1 ? null : position }) });
     if (of.head === null) return setLook({ token: position === run.first + run.rows - 1 ? null : position });
     if (of.query === null || position > of.query) return setLook({ query: position, key: null });
     setLook({ key: position });
@@ -129,7 +129,7 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
       Enter: () => {
         event.preventDefault();
         pause();
-        if (of.layer === null) setLook({ ...whole, layer: Math.max(0, depth - 1) });
+        if (of.layer === null) setLook({ ...whole, layer: Math.max(0, depth - 1), depth: null });
         else if (of.head === null && run.attention) setLook({ head: 0 });
         else if (of.query === null && of.head !== null) setLook({ query: run.first + row });
       },

@@ -21,7 +21,7 @@ export interface Place {
 export const narrow = 620;
 
 /** Names of layers and their heads stand above the rows. */
-const head = 34;
+const head = 38;
 
 export function place(width: number, run: Run, view: View): Place {
   const wide = width >= narrow;
@@ -50,14 +50,14 @@ export interface Square {
 
 /** The squares of the heads that are in sight, above their layers; none where they would be too small to tell apart. */
 export function squares(p: Place, run: Run, view: View): Square[] {
-  const side = Math.min(12, Math.floor((p.column - 6) / run.heads) - 2);
+  const side = Math.min(view[1] - view[0] < 2 ? 16 : 12, Math.floor((p.column - 6) / run.heads) - 2);
   if (side < 3) return [];
   const all: Square[] = [];
   for (let layer = 0; layer < run.layers; ++layer) {
     const middle = p.x(layer + 0.5);
     if (layer + 0.5 < view[0] || layer + 0.5 > view[1]) continue;
     const from = middle - (run.heads * (side + 2) - 2) / 2;
-    for (let one = 0; one < run.heads; ++one) all.push({ layer, head: one, x: from + one * (side + 2), y: 19, side });
+    for (let one = 0; one < run.heads; ++one) all.push({ layer, head: one, x: from + one * (side + 2), y: 18, side });
   }
   return all;
 }

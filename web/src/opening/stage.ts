@@ -1,6 +1,7 @@
 // The opening's drawing on a canvas. What does not move (arcs, streams, words along them) is drawn once and kept; a frame copies as
 // much of it as the run has come to and writes the words at its front, so that it costs the same however many arcs there are.
 
+import { percent } from "../format";
 import { squares, place, type Place, type View } from "./place";
 import type { Run } from "./run";
 
@@ -184,6 +185,7 @@ export class Stage {
         }
       }
     }
+    if (query !== null && layer !== null && head !== null) this.shares(g, p, colors, of, p.x(layer + start));
     g.globalAlpha = 0.9;
     g.fillStyle = colors.attention;
     for (const spot of spots) {
@@ -194,6 +196,25 @@ export class Stage {
     g.globalAlpha = 1;
   }
 
+  /** The weights of the row that is opened, at the tokens it looks at. */
+  private shares(g: CanvasRenderingContext2D, p: Place, colors: Colors, of: Run, x: number): void {
+    const { layer, head, query, key, off } = this.scene!;
+    if (off.has(`${layer}.${head}`)) return;
+    g.font = `${Math.min(12, p.row - 4)}px system-ui, "Noto Sans", sans-serif`;
+    g.textAlign = "right";
+    g.fillStyle = colors.ink;
+    g.strokeStyle = colors.paper;
+    g.lineWidth = 3;
+    g.lineJoin = "round";
+    for (let source = 0; source <= query!; ++source) {
+      const weight = of.weight(layer!, head, query!, source);
+      if (weight < 0.005 || (key !== null && source !== key)) continue;
+      g.globalAlpha = 0.6 + 0.4 * weight;
+      g.strokeText(percent(weight), x - 7, p.y(source) + 4);
+      g.fillText(percent(weight), x - 7, p.y(source) + 4);
+    }
+  }
+
   /** What each token would say after each layer but the last, on its stream. */
   private words(g: CanvasRenderingContext2D, p: Place, colors: Colors): void {
     const { run, changed, row: current } = this.scene!;
@@ -202,7 +223,8 @@ export class Stage {
     g.font = `${size}px ${reading}`;
     g.textAlign = "left";
     for (let depth = 1; depth < run.layers; ++depth) {
-      if (depth < this.view[0] || depth > this.view[1]) continue;
+      // Where one layer is in sight, what comes out of it stands at the right.
+      if (depth < this.view[0] || depth > this.view[1] || depth - 1 === this.scene!.layer) continue;
       for (let row = 0; row < run.rows; ++row) {
         const [before, word] = [run.words(row, depth)[0], (changed ?? run).words(row, depth)[0]];
         if (word === undefined) continue;
@@ -301,27 +323,28 @@ export class Stage {
 
   /** What each token would say at the front; at the end it stands at the right. */
   private ends(g: CanvasRenderingContext2D, p: Place, colors: Colors, front: number, changed: Run | null): void {
-    const { run, row: current } = this.scene!;
+    const { run, row: current, layer } = this.scene!;
     if (front < 0) return;
-    const depth = Math.floor(front + 1e-6);
+    const depth = Math.min(Math.floor(front + 1e-6), layer === null ? run.layers : layer + 1);
+    const ended = depth === (layer === null ? run.layers : layer + 1);
     const size = Math.min(13.5, p.row - 3);
     const x = Math.max(p.left, Math.min(p.right, p.x(front)));
     g.textAlign = "left";
     for (let row = 0; row < run.rows; ++row) {
       const [before, word] = [run.words(row, depth)[0], (changed ?? run).words(row, depth)[0]];
-      if (depth > 0 && front < run.layers) {
+      if (depth > 0 && !ended) {
         g.globalAlpha = row > current ? 0.3 : 1;
         g.fillStyle = row === current ? colors.attention : colors.quiet;
         g.beginPath();
         g.arc(x, p.y(row), 2.4, 0, 2 * Math.PI);
         g.fill();
       }
-      if (word === undefined || (depth === 0 && front < run.layers)) continue;
+      if (word === undefined || (depth === 0 && !ended)) continue;
       const differs = changed !== null && before !== undefined && before.id !== word.id;
       g.font = `${row === current || differs ? "700 " : ""}${size}px ${reading}`;
       g.globalAlpha = row > current ? 0.4 : row === current || differs ? 1 : 0.5 + 0.5 * word.prob;
       const text = fitted(g, word.name, p.width - p.right - 10);
-      if (front < run.layers) {
+      if (!ended) {
         g.lineWidth = 4;
         g.lineJoin = "round";
         g.strokeStyle = colors.paper;
