@@ -8,6 +8,7 @@ import { Prose } from "./figure";
 import { count, number, percent, plural, shape, spaceShown } from "./format";
 import { ThemeButton } from "./frame";
 import { useTheme } from "./hooks";
+import { Experiment } from "./live/experiment";
 import { MadeLegend } from "./made";
 import { ModelMap } from "./map";
 import { Picture } from "./pictures";
@@ -123,6 +124,7 @@ function Section({ step, at }: { step: Step; at: number }) {
         </div>
       )}
       {step.pictures.map((name) => <Picture key={name} name={name} />)}
+      <Experiment step={step.id} />
       {others.length > 0 && <Fold summary={<Prose text={step.question} />} class="why" opened={at <= openQuestions} printed>{() => others.map((text) => <p key={text}><Prose text={text} /></p>)}</Fold>}
       {step.source.length > 0 && (
         <Fold summary={<>The lines that do it: <code>{step.source.map((s) => `${s.file}:${s.line}`).join(", ")}</code></>} class="source">
