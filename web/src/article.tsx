@@ -64,7 +64,7 @@ function Opening() {
   return (
     <header class="opening" id="top">
       <p class="kicker">A walk through {name}</p>
-      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
+      <h1>{prompt.text?.trim() === "" ? "Nothing yet, and what comes next" : prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
       <Answer />
       <p class="summary">A language model reads a text and says, for each piece of text that it knows, how probable it is that this piece comes next. This page follows one text through one model, from the letters to that answer.</p>
       <p class="summary">{summary(model)}</p>

@@ -25,7 +25,7 @@ const trials = {
   units: { name: "units", question: "What does a single unit write?", Draw: Units },
   next: { name: "next", question: "Which token is taken?", Draw: NextTokens },
   off: { name: "off", question: "What happens without a part?", Draw: SwitchOff },
-  patch: { name: "patch", question: "Where is what decides?", Draw: Patch },
+  patch: { name: "patch", question: "Where does the model keep what decides?", Draw: Patch },
   train: { name: "train", question: "What does one step of training change?", Draw: TrainStep },
 } as const satisfies Record<string, Trial>;
 

@@ -86,5 +86,5 @@ function listed(of: Next, before: Next | null, most: number): (Likely & { known:
 /** What can be said of a token that an answer does not list: it is less likely than all that it lists. */
 function below(answer: Next | null): string {
   const least = answer?.next.at(-1);
-  return least === undefined ? "–" : `below ${percent(Math.exp(least.logprob)).replace(/^< /, "")}`;
+  return least === undefined ? "–" : `< ${percent(Math.exp(least.logprob)).replace(/^< /, "")}`;
 }

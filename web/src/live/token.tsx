@@ -23,6 +23,6 @@ export function tokenPairs(before: readonly TokenLogprob[], after: readonly Toke
     value: (one) => one.prob,
     name: (one) => <bdi class="live-piece">{visible(one.piece ?? `#${one.token}`)}</bdi>,
     most,
-    lacks: `below ${percent(least).replace(/^< /, "")}`,
+    lacks: `< ${percent(least).replace(/^< /, "")}`,
   });
 }

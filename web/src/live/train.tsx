@@ -22,8 +22,9 @@ interface Made {
 
 export function TrainStep() {
   const { engine, prompt, plain } = useLive();
-  // The runner-up: something that the model does not say already.
-  const [target, setTarget] = useState(() => written(plain?.next[1]?.piece ?? "") ?? "");
+  // Unless the reader writes one, the runner-up: something that the model does not say already.
+  const [own, setTarget] = useState<string | null>(null);
+  const target = own ?? plain?.next.slice(1).map((one) => written(one.piece ?? "")).find((text) => text?.trim()) ?? "";
   const [exponent, setExponent] = useState(-2.5);
   const [made, set] = useState<Made | null>(null);
   const [said, say] = useState("");
