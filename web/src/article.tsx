@@ -9,12 +9,12 @@ import { shape } from "./format";
 import { ThemeButton } from "./frame";
 import { markTerms } from "./glossary";
 import { GuessBox } from "./guess";
+import { Experiment } from "./live/experiment";
 import { ModelMap } from "./map";
 import { Opening } from "./opening";
 import { Picture } from "./pictures";
 import { Rail } from "./rail";
 import { Recap } from "./recap";
-
 
 export function Article() {
   return (
@@ -47,6 +47,7 @@ function Section({ step, at }: { step: Step; at: number }) {
       {recap && <Recap guesses={step.guesses} />}
       <Formulas lines={step.formula} />
       {step.pictures.map((name) => <Picture key={name} name={name} />)}
+      <Experiment step={step.id} />
       <Engineers step={step} />
     </section>
   );

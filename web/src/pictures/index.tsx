@@ -6,6 +6,7 @@ import { Charts } from "../charts";
 import type { PictureName } from "../data";
 import { edition, vitrine } from "../document";
 import { Figure } from "../figure";
+import { Unchanged } from "../live/unchanged";
 import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
@@ -56,6 +57,7 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
   const Draw = (drawings[name] ?? Charts) as (props: { picture: unknown }) => JSX.Element;
   return (
     <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} made={picture.made} wide={picture.wide} table={() => tablesOf(picture)}>
+      <Unchanged made={picture.made} />
       <Draw key={edition} picture={picture} />
     </Figure>
   );
