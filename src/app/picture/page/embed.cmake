@@ -3,7 +3,9 @@
 # neither the source tree nor Node.
 set(embedded ${PROJECT_BINARY_DIR}/generated/picture/embedded.cpp)
 file(GLOB embedded_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/model/*.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/steps/*.jinja ${PROJECT_SOURCE_DIR}/web/dist/page.js
+  ${CMAKE_CURRENT_LIST_DIR}/steps/*.jinja
+  ${PROJECT_SOURCE_DIR}/examples/fables.txt ${PROJECT_SOURCE_DIR}/models/book/gpt2-tales/story.json
+  ${PROJECT_SOURCE_DIR}/web/dist/page.js
   ${PROJECT_SOURCE_DIR}/web/dist/page.css ${PROJECT_SOURCE_DIR}/web/dist/chat.html ${PROJECT_SOURCE_DIR}/web/dist/explain.html)
 add_custom_command(OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D ROOT=${PROJECT_SOURCE_DIR} "-DFILES=${embedded_files}"
