@@ -9,6 +9,7 @@ import { Figure } from "../figure";
 import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
+import { Beams } from "./beams";
 import { Dot } from "./dot";
 import { Choices } from "./experts";
 import { Grouping, Softmax } from "./heads";
@@ -19,6 +20,7 @@ import { Lens, Next } from "./prediction";
 import { Reaches } from "./reach";
 import { Rotation } from "./rope";
 import { MergeTrees, SplitRows, Tokens } from "./tokens";
+import { Film } from "./training-film";
 
 // Each takes the picture of its name, which the compiler cannot follow through the lookup.
 const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
@@ -39,6 +41,8 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   reach: Reaches,
   interpolation: Between,
   "task-vectors": Tasks,
+  "training-film": Film,
+  "beam-search": Beams,
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {

@@ -19,9 +19,23 @@ PictureJson data_of_training_film(Studio&) {
       fmt::format("From step 0 to step {} the validation loss falls from {:.3f} to {:.3f} nats.", last.at("step").get<int64_t>(),
                   first.at("valLoss").get<double>(), last.at("valLoss").get<double>()));
   for (const auto& [key, value] : story.items()) p[key] = value;
+  // What the run began with and what became of it, of the kinds of parameters.
+  PictureJson parts = PictureJson::array();
+  for (const auto& [name, size] : last.at("parts").items())
+    parts.push_back({{"name", name}, {"first", first.at("parts").at(name)[0]}, {"last", size[0]}, {"lastMean", size[1]}});
+  p["parts"] = std::move(parts);
+  p["prose"] = {{"steps", last.at("step")},
+                {"tokens", last.at("tokens")},
+                {"first", first.at("valLoss")},
+                {"last", last.at("valLoss")},
+                {"layer", story.at("watched").at("layer")},
+                {"head", story.at("watched").at("head")},
+                {"previous", last.at("previous")}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "the run at its checkpoints", "columns": [["step", "checkpoints.*.step"], ["tokens seen", "checkpoints.*.tokens", "count"], ["validation loss", "checkpoints.*.valLoss", ".3f"],
        ["on the token before", "checkpoints.*.previous", ".3f"], ["continuation", "checkpoints.*.sample", "piece"]]},
+    {"note": "root mean square of each kind of parameter, over all layers", "columns": [["parameter", "parts.*.name"], ["at random", "parts.*.first", ".4f"],
+       ["trained", "parts.*.last", ".4f"], ["mean, trained", "parts.*.lastMean", ".4f"]]},
     {"note": "training loss, means", "detail": true, "columns": [["up to step", "losses.*.0"], ["loss", "losses.*.1"]]},
     {"note": "the first pairs of the vocabulary, with their counts in the corpus", "detail": true, "columns": [["pair", "#0", "ordinal"], ["left", "merges.*.left", "piece"],
        ["right", "merges.*.right", "piece"], ["new piece", "merges.*.piece", "piece"], ["count", "merges.*.count"]]}

@@ -79,13 +79,16 @@ PictureJson data_of_sampling_rules(Studio& studio) {
     alt += fmt::format("{}{} leaves {}", alt.empty() ? "" : "; ", rule.name, plural(left.size(), "token"));
   }
   p["alt"] = alt + ".";
-  p["entropy"] = nullptr;
   double entropy = 0;
   for (const float z : logits) {
     const double logprob = static_cast<double>(z) - lse;
     entropy -= std::exp(logprob) * logprob;
   }
   p["entropy"] = number(entropy);
+  p["prose"] = {{"entropy", number(entropy)},
+                {"top_p", p["rules"][5].at("tokens")},
+                {"min_p", p["rules"][6].at("tokens")},
+                {"typical", p["rules"][7].at("tokens")}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "what each rule leaves", "columns": [["rule", "rules.*.name"], ["option", "rules.*.flags"], ["tokens left", "rules.*.tokens"],
        ["their probability before", "rules.*.mass", "%"], ["drawn below the table", "rules.*.below", "%"]]},
@@ -244,6 +247,12 @@ PictureJson data_of_beam_search(Studio& studio) {
   p["different"] = made == best.tokens ? PictureJson(nullptr) : PictureJson(true);
   p["alt"] = fmt::format("Of {} continuations that were looked at, the best has a mean ln p of {:.3f}; greedy reaches {:.3f}.",
                          tree.nodes.size(), best.score, total / static_cast<double>(made.size()));
+  p["prose"] = {{"same", made == best.tokens},
+                {"best", p["found"][0].at("total")},
+                {"greedy", number(total)},
+                {"looked_at", tree.nodes.size()},
+                {"beams", kBeams},
+                {"length", kLength}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "the beams at the end, and greedy decoding", "columns": [["by", {"cells": ["first beam", "second beam", "third beam", "greedy"]}],
        ["ln p", ["found.0.total", "found.1.total", "found.2.total", "greedy.total"], ".3f"],

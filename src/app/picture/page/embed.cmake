@@ -1,6 +1,6 @@
-# The text of the families' definitions, the texts of the chapters with what they show from other folders, and the built bundles of the pages (that of `explain`,
-# and those of `serve`), as arrays inside the library: the walk-through quotes the very lines that were compiled, and a user needs
-# neither the source tree nor Node.
+# The text of the families' definitions, the texts of the chapters with what they show from other folders, and the built bundles of
+# the pages (that of `explain`, and those of `serve`), as arrays inside the library: the walk-through quotes the very lines that were
+# compiled, and a user needs neither the source tree nor Node.
 set(embedded ${PROJECT_BINARY_DIR}/generated/picture/embedded.cpp)
 file(GLOB embedded_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/model/*.cpp
   ${CMAKE_CURRENT_LIST_DIR}/chapters/*.jinja
