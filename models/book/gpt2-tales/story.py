@@ -144,14 +144,13 @@ def main(vitrine, folder, out):
     with tempfile.TemporaryDirectory() as scratch:
         program = Program(vitrine, scratch)
         last = models[numbers[-1]]
-        merges = program("tokenizer", "train", "--help-merges") if False else json.load(open(os.path.join(folder, "merges.json")))
-        groups = {}  # id: group
+        with open(os.path.join(folder, "merges.json"), encoding="utf-8") as file:
+            merges = json.load(file)["merge_list"]
         words = []
         for group, listed in GROUPS.items():
             for word in listed.split():
-                ids = program("tokenize", "--model", last, "--no-special", " " + word)["ids"]
-                if len(ids) == 1 and ids[0] not in groups:
-                    groups[ids[0]] = group
+                ids = program("tokenize", "--model", last, "--no-special", " " + word)["tokens"]
+                if len(ids) == 1:
                     words.append({"id": ids[0], "word": word, "group": group})
         tokens = ",".join(str(word["id"]) for word in words)
 
@@ -192,10 +191,10 @@ def main(vitrine, folder, out):
         "recipe": "models/book/gpt2-tales/recipe.yaml",
         "vocabSize": json.load(open(os.path.join(last, "config.json")))["vocab_size"],
         "beginning": BEGINNING,
-        "watched": {"layer": layer, "head": head, "ids": watched["ids"], "pieces": watched["pieces"]},
+        "watched": {"layer": layer, "head": head, "ids": watched["tokens"], "pieces": watched["pieces"]},
         "words": words,
         "planeShares": [round(s, 4) for s in shares],
-        "merges": merges["merges"][:MERGES],
+        "merges": [{key: merge[key] for key in ("left", "right", "piece", "count")} for merge in merges[:MERGES]],
         "losses": losses,
         "checkpoints": checkpoints,
     }

@@ -33,7 +33,7 @@ export function Beams({ picture: p }: { picture: BeamSearch }) {
   return (
     <div ref={box} class="scroll-x" style={{ minHeight: px(height), overflowX: "auto" }} tabIndex={0} role="group" aria-label="Tree of the beam search">
       {width > 0 && (
-        <Drawing label={`Tree of a search with ${p.beams} beams: ${p.nodes.length} continuations.`} width={wide} height={height} marks={marks} reach={60} class="tree">
+        <Drawing label={`Tree of a search with ${p.beams} beams: ${p.nodes.length} continuations.`} width={wide} height={height} marks={marks} reach={60} class="tree beams">
           {columns.map((_, c) => <text key={c} class="axis-label" x={x(c)} y={12}>{c === 0 ? "token 1" : c + 1}</text>)}
           {p.nodes.map((node, at) => {
             if (node.parent === null) return null;
