@@ -386,6 +386,51 @@ export interface Pictures {
   "task-vectors": TaskVectors | Absent<"task-vectors">;
   designs: Designs | Absent<"designs">;
   "head-sharing": HeadSharing | Absent<"head-sharing">;
+  "training-film": TrainingFilm | Absent<"training-film">;
+  "beam-search": BeamSearch | Absent<"beam-search">;
+}
+
+// -- GPT-2 ----------------------------------------------------------------------------------------------------------------
+
+/** The log of a training run that ships (models/book/gpt2-tales/story.json), told checkpoint by checkpoint. */
+export interface TrainingFilm extends Head<"training-film"> {
+  /** The text that every sample continues. */
+  beginning: string;
+  /** The head whose attention is shown, and the text that it reads. */
+  watched: { layer: number; head: number; ids: number[]; pieces: string[] };
+  words: { id: number; word: string; group: string }[];
+  /** Shares of the variance of the trained embeddings along the two directions of the plane. */
+  planeShares: [number, number];
+  /** [up to which step, mean loss] of stretches that grow with the steps. */
+  losses: [number, number][];
+  checkpoints: {
+    step: number;
+    tokens: number;
+    valLoss: number;
+    sample: string;
+    /** Row t has the weights on 0 … t. */
+    attention: number[][];
+    /** Mean weight on the token before. */
+    previous: number;
+    /** Of each word, on the plane. */
+    embeddings: [number, number][];
+    /** Root mean square and mean of each kind of parameter, over all layers. */
+    parts: Record<string, [number, number]>;
+  }[];
+}
+
+/** What a beam search looked at. */
+export interface BeamSearch extends Head<"beam-search"> {
+  beams: number;
+  /** Tokens that were written. */
+  length: number;
+  /** Parents stand before their children. total: sum of ln p up to this token. */
+  nodes: { step: number; id: number; parent: number | null; text: string; logprob: number; total: number; kept: boolean; best: boolean }[];
+  /** The beams at the end, best first; score: total / tokens. */
+  found: { ids: number[]; text: string; tokens: number; score: number; total: number }[];
+  greedy: { ids: number[]; text: string; tokens: number; score: number; total: number };
+  /** Whether greedy decoding wrote the best beam. */
+  same: true | null;
 }
 
 // -- Preliminaries and tokens ---------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
 import { Sharing, SideBySide } from "./designs";
+import { Beams } from "./beams";
 import { Dot } from "./dot";
 import { Choices } from "./experts";
 import { Grouping, Softmax } from "./heads";
@@ -21,6 +22,7 @@ import { Lens, Next } from "./prediction";
 import { Reaches } from "./reach";
 import { Rotation } from "./rope";
 import { MergeTrees, SplitRows, Tokens } from "./tokens";
+import { Film } from "./training-film";
 
 // Each takes the picture of its name, which the compiler cannot follow through the lookup.
 const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
@@ -43,6 +45,8 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   "task-vectors": Tasks,
   designs: SideBySide,
   "head-sharing": Sharing,
+  "training-film": Film,
+  "beam-search": Beams,
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {

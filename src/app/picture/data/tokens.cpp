@@ -1,11 +1,13 @@
 // Pictures of the prompt: its pieces, the merges that made them, and other ways to cut it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "picture/data/studio.h"
+#include "picture/page/embedded.h"
 
 namespace vitrine {
 namespace {
@@ -46,12 +48,14 @@ std::optional<size_t> next_merge(const std::vector<Part>& parts, const std::vect
   return best;
 }
 
-// Merges until nothing merges; tells `step` of each.
+// Merges until nothing merges, by pairs of at most this order; tells `step` of each.
 template <class Step>
-void merge_all(const Tokenizer& tokenizer, std::vector<Part>& parts, Step&& step) {
+void merge_all(const Tokenizer& tokenizer, std::vector<Part>& parts, Step&& step,
+               double most = std::numeric_limits<double>::infinity()) {
   const auto look = [&](size_t i) -> std::optional<PieceMerge> {
     if (i + 1 >= parts.size() || parts[i].token != parts[i + 1].token) return std::nullopt;
-    return tokenizer.merge(parts[i].piece, parts[i + 1].piece);
+    std::optional<PieceMerge> made = tokenizer.merge(parts[i].piece, parts[i + 1].piece);
+    return made && made->order <= most ? made : std::nullopt;
   };
   std::vector<std::optional<PieceMerge>> merges(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) merges[i] = look(i);
@@ -89,6 +93,31 @@ std::vector<int32_t> plain_ids(const Studio& studio) {
   for (const int32_t id : studio.prompt.ids)
     if (id < tokenizer.vocab_size() && !tokenizer.is_control(id)) ids.push_back(id);
   return ids;
+}
+
+// Text in parts that merge only inside a token, and how the tokenizer cuts it if it knows no pairs above an order.
+struct Cut {
+  std::vector<std::vector<Part>> tokens;  // each in its characters
+
+  Cut(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+    for (size_t i = 0; i < ids.size(); ++i) tokens.push_back(parts_of(tokenizer, ids[i], i));
+  }
+  template <class Step>
+  std::vector<Part> merged(const Tokenizer& tokenizer, double most, Step&& step) const {
+    std::vector<Part> all;
+    for (std::vector<Part> parts : tokens) {
+      merge_all(tokenizer, parts, [&](size_t, const Part& l, const Part& r, const PieceMerge& made) { step(l, r, made); }, most);
+      std::move(parts.begin(), parts.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+};
+
+// The beginning of the fables in examples/, whole words.
+std::string_view passage() {
+  constexpr size_t kBytes = 1500;
+  const std::string_view text = embedded_text("examples/fables.txt");
+  return text.substr(0, text.size() <= kBytes ? text.size() : text.rfind(' ', kBytes));
 }
 
 struct Split {
@@ -335,6 +364,102 @@ PictureJson data_of_splits(Studio& studio) {
   p["tables"] = PictureJson::parse(R"json([
     {"note": "ln p of each split, * marks the tokenizer's own", "columns": [["ln p", "splits.*.logprob", ".2f"], ["bits/byte", "splits.*.bitsPerByte", ".3f"],
        ["tokens", "splits.*.ids.length"], ["", "splits.*.chosen", "*"], ["pieces", "splits.*.pieces"]]}
+  ])json");
+  return p;
+}
+
+PictureJson data_of_vocabulary_growth(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  constexpr size_t kMostCut = 32;  // tokens of the prompt that are shown in parts
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  const std::string_view text = passage();
+  const Cut whole(tokenizer, tokenizer.encode(text, false));
+  struct Used {
+    PieceMerge made{};
+    std::string left, right;
+    int64_t times = 0;
+  };
+  std::map<double, Used> used;  // by order
+  const std::vector<Part> end = whole.merged(tokenizer, std::numeric_limits<double>::infinity(),
+                                             [&](const Part& left, const Part& right, const PieceMerge& made) {
+                                               Used& one = used[made.order];
+                                               if (one.times++ == 0) one.made = made, one.left = left.piece, one.right = right.piece;
+                                             });
+  if (used.empty())
+    return absent("This tokenizer does not build its tokens by merging pairs: it looks for pieces of the vocabulary directly.");
+  const bool ranks = std::all_of(used.begin(), used.end(), [](const auto& one) { return one.first >= 0 && one.first == std::floor(one.first); });
+
+  // Cut once more at growing numbers of known pairs: after each of the first ones, then ever further apart.
+  constexpr double kFirst = 24, kApart = 1.15;
+  PictureJson steps = PictureJson::array();
+  std::vector<int32_t> ids = plain_ids(studio);
+  ids.resize(std::min(ids.size(), kMostCut));
+  const Cut prompt(tokenizer, ids);
+  const auto none = [](const Part&, const Part&, const PieceMerge&) {};
+  const auto known_at = [&](double order, size_t place) { return ranks ? order + 1 : static_cast<double>(place); };
+  double next = 0;
+  size_t place = 0;
+  const size_t start = whole.merged(tokenizer, -std::numeric_limits<double>::infinity(), none).size();
+  for (const auto& [order, one] : used) {
+    ++place;
+    const double known = known_at(order, place);
+    if (place > kFirst && known < next && place < used.size()) continue;
+    next = known * kApart;
+    const size_t tokens = whole.merged(tokenizer, order, none).size();
+    PictureJson pieces = PictureJson::array();
+    for (const Part& part : prompt.merged(tokenizer, order, none)) pieces.push_back(part.piece);
+    steps.push_back({{"known", number(known)},
+                     {"left", one.left},
+                     {"right", one.right},
+                     {"piece", one.left + one.right},
+                     {"id", studio.mention(one.made.id)},
+                     {"times", one.times},
+                     {"tokens", tokens},
+                     {"bytesPerToken", number(static_cast<double>(text.size()) / static_cast<double>(tokens))},
+                     {"tokensPerByte", number(static_cast<double>(tokens) / static_cast<double>(text.size()))},
+                     {"pieces", std::move(pieces)}});
+  }
+  const PictureJson& first = steps[0];
+  PictureJson p = present(
+      fmt::format("How a passage of {} bytes is cut while the vocabulary grows. Each step adds the pair that training joined next, "
+                  "as one more entry; the passage is cut again by the pairs known so far. Pairs that the passage does not contain "
+                  "are left out.",
+                  text.size()),
+      fmt::format("From {} to {}. The first pair that this passage uses is \"{}\" + \"{}\", {}.", plural(start, "part"),
+                  plural(end.size(), "token"), first.at("left").get<std::string>(), first.at("right").get<std::string>(),
+                  plural(first.at("times").get<int64_t>(), "time")));
+  p["passage"] = std::string(text);
+  p["start"] = start;
+  p["end"] = end.size();
+  p["bytes"] = text.size();
+  p["used"] = used.size();
+  p["vocabSize"] = tokenizer.vocab_size();
+  // " t" as a reader sees it: vocabularies spell a space as Ġ or ▁.
+  const auto seen = [](std::string piece) {
+    for (const std::string_view space : {"\xC4\xA0", "\xE2\x96\x81"})
+      for (size_t at = piece.find(space); at != std::string::npos; at = piece.find(space)) piece.replace(at, space.size(), " ");
+    return piece;
+  };
+  p["prose"] = {{"first", seen(first.at("piece").get<std::string>())},
+                {"times", first.at("times")},
+                {"start", start},
+                {"end", end.size()},
+                {"bytes", text.size()},
+                {"whole", number(static_cast<double>(text.size()) / static_cast<double>(end.size()))}};
+  p["steps"] = std::move(steps);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "pairs in the order of training, and what they do to the passage", "keep": "spread", "columns": [["pairs known", "steps.*.known", "count"], ["left", "steps.*.left", "piece"],
+       ["right", "steps.*.right", "piece"], ["new piece", "steps.*.piece", "piece"], ["joined", "steps.*.times"], ["tokens", "steps.*.tokens"],
+       ["tokens per byte", "steps.*.tokensPerByte", ".3f"]]},
+    {"note": "the prompt, by the pairs known so far", "detail": true, "columns": [["pairs known", "steps.*.known", "count"], ["pieces", "steps.*.pieces"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "label": "Tokens per byte of the passage against the number of pairs in the vocabulary.",
+     "x": {"label": "pairs in the vocabulary, log", "log": true}, "y": {"label": "tokens per byte", "zero": true},
+     "series": [
+       {"name": "tokens per byte", "named": false, "tone": "attention", "draw": "both", "x": "steps.*.known", "y": "steps.*.tokensPerByte",
+        "hint": "{steps.*.known|count} pairs; the last one seen here: {steps.*.left|piece} + {steps.*.right|piece}\n{steps.*.tokens|count} tokens, {steps.*.tokensPerByte} for each byte"}]},
+    {"kind": "remark", "text": "{start} parts at first, {end} tokens with the whole vocabulary of {vocabSize|count}. The first pair: {steps.0.left|piece} + {steps.0.right|piece}."}
   ])json");
   return p;
 }
