@@ -18,7 +18,7 @@ namespace {
 const std::vector<PictureEntry>& entries() {
   static const std::vector<PictureEntry> all = [] {
     std::vector<PictureEntry> joined;
-    for (const auto& chapter : {next_word_pictures()}) joined.insert(joined.end(), chapter.begin(), chapter.end());
+    for (const auto& chapter : {next_word_pictures(), trainable_pictures()}) joined.insert(joined.end(), chapter.begin(), chapter.end());
     return joined;
   }();
   return all;
@@ -172,6 +172,8 @@ DocumentRuns::DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions 
       require_family_form(engine.model(), engine.name(), fmt::format("The picture {}", name));
     if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
       require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
+    if ((entry.needs & (kNeedStream | kNeedHidden)) != 0)  // which have a place for each layer's MLP
+      require_mlp(engine.model(), engine.name(), fmt::format("The picture {}", name));
     chosen.push_back(&entry);
     needs |= entry.needs;
   }

@@ -104,7 +104,7 @@ PictureJson data_of_norm_by_hand(Studio& studio) {
       a["mean"].get<double>(), a["variance"].get<double>(), a["sigma"].get<double>(), a["normed"][0].get<double>(),
       a["normed"][1].get<double>(), a["normed"][2].get<double>(), b["mean"].get<double>(), b["sigma"].get<double>(),
       b["normed"][0].get<double>(), b["normed"][1].get<double>(), b["degrees"].get<double>());
-  p["origin"] = {0, 0};
+  p["prose"] = {{"sigma", a["sigma"]}, {"variance", a["variance"]}, {"degrees", b["degrees"]}, {"variance_over_variance", a["variance_over_variance"]}};
   const auto arrow = [](const PictureJson& list) { return PictureJson{{"x", {0, list[0]}}, {"y", {0, list[1]}}}; };
   p["plane"] = {{"x", arrow(b["x"])}, {"centered", arrow(b["centered"])}, {"normed", arrow(b["normed"])}, {"rms", arrow(b["rms_normed"])}};
   p["tables"] = PictureJson::parse(R"json([
@@ -177,11 +177,14 @@ PictureJson data_of_mixing_desk(Studio& studio) {
   return p;
 }
 
+constexpr std::string_view kTold = "the fat cat sat on the";
+
+bool is_told(const Studio& studio) { return studio.spelled() && studio.prompt.text && studio.prompt.text->ends_with(kTold); }
+
 // What the one step shall make likelier: " mat" behind the words that the chapter tells of, the second most likely token behind
 // any other text.
 int32_t target_of(Studio& studio, std::span<const TokenLogprob> likely) {
-  constexpr std::string_view kTold = "the fat cat sat on the";
-  if (studio.spelled() && studio.prompt.text && studio.prompt.text->ends_with(kTold)) {
+  if (is_told(studio)) {
     const std::vector<int32_t> both = studio.engine.prompt_ids(*studio.prompt.text + " mat");
     const auto& ids = studio.prompt.ids;
     if (both.size() > ids.size() && std::equal(ids.begin(), ids.end(), both.begin())) return both[ids.size()];
@@ -242,6 +245,15 @@ PictureJson data_of_gradient_step(Studio& studio) {
       fmt::format("The probability of {} goes from {:.3g} % to {:.3g} %, its logit from {:.3f} to {:.3f}, the error from {:.3f} to {:.3f}.", piece,
                   100 * share_of(logits, target), 100 * share_of(logits_after, target), logits[static_cast<size_t>(target)],
                   logits_after[static_cast<size_t>(target)], step.loss_before, step.loss_after));
+  p["prose"] = {{"piece", piece},
+                {"rate", kRate},
+                {"loss_before", step.loss_before},
+                {"loss_after", step.loss_after},
+                {"logit_before", logits[static_cast<size_t>(target)]},
+                {"logit_after", logits_after[static_cast<size_t>(target)]},
+                {"before", 100 * share_of(logits, target)},
+                {"after", 100 * share_of(logits_after, target)},
+                {"told", is_told(studio)}};
   p["target"] = target;
   p["piece"] = piece;
   p["rate"] = kRate;
@@ -331,6 +343,7 @@ PictureJson data_of_norm_weights(Studio& studio) {
       fmt::format("What the norms of this model multiply their results by, component by component{}. Training begins at scale 1{}.", shifts ? ", and what they add" : "",
                   shifts ? " and shift 0" : ""),
       fmt::format("{} norms with {}: the scales lie between {:.3g} and {:.3g}.", all.size(), has, least, most));
+  p["prose"] = {{"learned", learned}, {"shifts", shifts}, {"least", least}, {"most", most}, {"count", all.size()}};
   p["learned"] = learned;
   p["shifts"] = shifts;
   p["norms"] = PictureJson::array();
@@ -453,7 +466,12 @@ PictureJson loss_chart(const char* title, const char* label, PictureJson series)
 // What a model knows that has learned nothing: every piece of the vocabulary is as likely as any other.
 constexpr double kPieces = 1024;
 
-void add_guess(PictureJson& p) {
+void add_losses(PictureJson& p) {
+  for (const PictureJson& run : p["runs"]) {  // "no_mask.loss", "no_mask.sample"
+    std::string name = run["name"];
+    std::replace(name.begin(), name.end(), '-', '_');
+    p["prose"][name] = {{"loss", run["last"]}, {"held_out", run["validated"]}, {"sample", run["sample"]}, {"steps", run["steps"]}};
+  }
   p["guess"] = {{{"y", number(std::log(kPieces))}, {"label", "knowing nothing: ln 1,024"}}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "loss of the last step, and on text that it has not read", "columns": [["model", "runs.*.title"], ["steps", "runs.*.steps"], ["loss", "runs.*.last", ".3f"], ["held out", "runs.*.validated", ".3f"]]},
@@ -473,7 +491,7 @@ PictureJson data_of_ladder_loss(Studio&) {
   for (const PictureJson& run : p["runs"])
     alt += fmt::format("{}{}: {:.2f}", alt.empty() ? "Loss of the last step. " : "; ", run["title"].get<std::string>(), run["last"].get<double>());
   p["alt"] = alt + ".";
-  add_guess(p);
+  add_losses(p);
   p["charts"] = {loss_chart("Each part that is added", "Loss of four models by step.", loss_series(kRungs, "loss"))};
   return p;
 }
@@ -489,7 +507,7 @@ PictureJson data_of_ladder_switches(Studio&) {
   for (const PictureJson& run : p["runs"])
     alt += fmt::format("{}{}: {:.2f}", alt.empty() ? "Loss of the last step. " : "; ", run["title"].get<std::string>(), run["last"].get<double>());
   p["alt"] = alt + ".";
-  add_guess(p);
+  add_losses(p);
   p["charts"] = {loss_chart("Parts that are switched off", "Loss of four models by step.", loss_series(kSwitches, "loss"))};
   return p;
 }
@@ -532,6 +550,7 @@ PictureJson data_of_ladder_gradients(Studio&) {
   std::string alt = "From the last layer to the first, at the first step, the gradient is multiplied";
   for (PictureJson& run : p["deep"]) {
     const PictureJson& first = run["gradients"]["stream"][0];
+    p["prose"][run["name"].get<std::string>()] = as_number(first[0]) / as_number(first[first.size() - 2]);
     run["ratio"] = number(as_number(first[0]) / as_number(first[first.size() - 2]));
     alt += fmt::format("{} {:.2g} ({})", &run == &p["deep"][0] ? " by" : ",", run["ratio"].get<double>(), run["title"].get<std::string>());
   }
