@@ -2,16 +2,14 @@
 // through training, checkpoints, predictions and generated text.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <numeric>
 
 #include "generate/generate.h"
-#include "inspect/parts.h"
 #include "io/huggingface.h"
 #include "model/abilities.h"
-#include "model/to_gguf.h"
 #include "ops/tape.h"
 #include "runtime/engine.h"
 #include "support/close.h"
@@ -437,7 +435,7 @@ TEST(PartsOff, WhatMeansNothingIsRefusedByName) {
   };
   EXPECT_CONTAINS(config_refused("  mlp: of\n"), "did you mean \"off\"?");
   EXPECT_CONTAINS(config_refused("  mask: on\n"), "causal");
-  EXPECT_CONTAINS(config_refused("  mpl: off\n"), "did you mean \"mlp\"?");
+  EXPECT_CONTAINS(config_refused("  mpl: off\n"), "Did you mean \"mlp\"?");
 }
 
 }  // namespace

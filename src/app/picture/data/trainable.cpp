@@ -203,7 +203,7 @@ PictureJson data_of_gradient_step(Studio& studio) {
   if (left != 0 && one_step_bytes(studio.engine.model()) > left)
     return absent(fmt::format("The weights in f32 and their gradients take {} MiB of memory, more than is left.",
                               one_step_bytes(studio.engine.model()) >> 20));
-  Learner learner(as_huggingface(open_model(opened.files)), one_step_options(studio.engine.context().pool().size()));
+  Learner learner(as_huggingface(open_model(opened.files)), one_step_options(studio.engine.context().pool().threads()));
   Engine& engine = learner.engine();
   const auto& ids = studio.prompt.ids;
   const std::vector<Prediction> likely = engine.predict(ids, kTop, false);
@@ -482,7 +482,7 @@ void add_losses(PictureJson& p) {
 
 PictureJson data_of_ladder_loss(Studio&) {
   PictureJson p = present(
-      "Loss of four small models while they learn from old tales: 6 layers of width 96, 1,024 pieces, the same data, steps and learning rate. "
+      "Loss of four small models while they learn from old tales: 6 layers of width 64, 1,024 pieces, the same data, steps and learning rate. "
       "Each has one part more than the one before it.",
       "");
   p["runs"] = runs_of(kRungs);
@@ -538,9 +538,10 @@ PictureJson data_of_ladder_gradients(Studio&) {
   const PictureJson rungs = runs_of(kRungs), others = runs_of(kSwitches);
   if (p["deep"].is_null() || rungs.is_null() || others.is_null()) return no_ladder();
   p["runs"] = PictureJson::array();
-  for (const PictureJson* list : {std::as_const(p).find("deep")->is_array() ? &p["deep"] : nullptr, &rungs, &others})
+  const PictureJson deep = p["deep"];
+  for (const PictureJson* list : {&deep, &rungs, &others})
     for (const PictureJson& run : *list)
-      if (list != &others || run.at("name") != "mlp")
+      if (list != &others || run.at("name") != "mlp")  // which is the last rung, too
         p["runs"].push_back({{"name", run.at("name")},
                              {"title", run.at("title")},
                              {"steps", run.at("gradients").at("step")},
