@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -34,7 +36,7 @@ constexpr const char* kColors[] = {"36", "33", "35", "32", "31", "34"};  // ANSI
 constexpr int kColumns = 72, kRows = 8, kLabel = 11;                     // of a chart; columns of the labels before it
 
 struct RunCurve {
-  std::string run;
+  std::string run;  // or what the curve is of, of those of one run
   std::vector<double> x, y;
 };
 
@@ -51,8 +53,17 @@ std::string text_of(const std::string& path) {
 
 struct MetricRun {
   std::string name;
-  std::vector<Json> lines;  // each an object with a step
+  std::vector<Json> lines;  // each an object with a step; the numbers of layers by their full names: "layer_grad_norm.blocks.0"
 };
+
+// Numbers within a value, by names with dots between them.
+void flatten(const Json& value, const std::string& name, Json& to) {
+  if (!value.is_object()) {
+    to[name] = value;
+    return;
+  }
+  for (const auto& [key, inner] : value.items()) flatten(inner, name.empty() ? key : name + "." + key, to);
+}
 
 // A last line that is half-written is skipped.
 MetricRun open_metric_run(const std::string& run) {
@@ -68,7 +79,9 @@ MetricRun open_metric_run(const std::string& run) {
     if (line.is_discarded() && file.eof()) break;
     if (!line.is_object() || !line.contains("step") || !line.at("step").is_number())
       throw InputError(fmt::format("{}: line {} is no line of metrics; expected a JSON object with a step", path, number));
-    opened.lines.push_back(std::move(line));
+    Json flat = Json::object();
+    flatten(line, "", flat);
+    opened.lines.push_back(std::move(flat));
   }
   return opened;
 }
@@ -82,6 +95,48 @@ RunCurve run_curve(const MetricRun& run, const std::string& metric) {
     curve.y.push_back(line.at(metric).get<double>());
   }
   return curve;
+}
+
+// Whether a name is what the metric asks for: the same, one of the numbers below it ("layer_grad_norm"), or one that fits a
+// pattern in which * stands for any text.
+bool asked(std::string_view metric, std::string_view name) {
+  if (name == metric || (name.starts_with(metric) && name[metric.size()] == '.')) return true;
+  const size_t star = metric.find('*');
+  if (star == std::string_view::npos || !name.starts_with(metric.substr(0, star))) return false;
+  const std::string_view rest = metric.substr(star + 1);
+  for (size_t at = star; at <= name.size(); ++at)
+    if (name.substr(at) == rest || (rest.find('*') != std::string_view::npos && asked(rest, name.substr(at)))) return true;
+  return false;
+}
+
+// The names of a run's numbers that a metric asks for, in the order of the lines.
+std::vector<std::string> names_of(const MetricRun& run, const std::string& metric) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const Json& line : run.lines)
+    for (const auto& [name, value] : line.items())
+      if (value.is_number() && asked(metric, name) && seen.insert(name).second) names.push_back(name);
+  const auto number = [](const std::string& name) {  // blocks.10 behind blocks.9
+    const size_t at = name.find_first_of("0123456789");
+    return at == std::string::npos ? -1 : std::atoi(name.c_str() + at);
+  };
+  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return number(a) < number(b); });
+  return names;
+}
+
+// Every metric there is: single numbers by their names, those of layers together.
+std::vector<std::string> all_metrics(const std::vector<MetricRun>& runs) {
+  std::vector<std::string> metrics;
+  for (const MetricRun& run : runs)
+    for (const Json& line : run.lines)
+      for (const auto& [name, value] : line.items()) {
+        if (!value.is_number() || name == "step") continue;
+        std::string metric = name.substr(0, name.find('.'));
+        const size_t last = name.rfind('.');
+        if (metric == "layer_activation") metric += ".*" + name.substr(name.rfind('.', last - 1));
+        if (std::find(metrics.begin(), metrics.end(), metric) == metrics.end()) metrics.push_back(metric);
+      }
+  return metrics;
 }
 
 std::string in_color(size_t run, const std::string& text) {
@@ -100,11 +155,16 @@ std::string last_value(const RunCurve& curve) {
   return curve.y.empty() ? "none" : fmt::format("{:.4g} at step {:.0f}", curve.y.back(), curve.x.back());
 }
 
-ColoredPage::Chart metric_chart(const std::string& metric, const std::vector<RunCurve>& curves) {
+// Numbers that lie powers of ten apart, as gradients of layers do, need a logarithmic axis.
+bool wants_log(const Range& y) { return y.low > 0 && y.high > 1000 * y.low; }
+
+ColoredPage::Chart metric_chart(const std::string& metric, const std::vector<RunCurve>& curves, bool log) {
   FrontChart chart;
+  chart.log_y = log;
   chart.title = chart.y_label = metric;
   chart.description = metric + " of each run by step";
   chart.x_label = "step";
+  if (log) chart.y_label += ", log";
   std::string alt = metric + ":";
   for (const RunCurve& curve : curves) {
     FrontChart::Curve& drawn = chart.curves.emplace_back(FrontChart::Curve{curve.run, {}});
@@ -115,43 +175,60 @@ ColoredPage::Chart metric_chart(const std::string& metric, const std::vector<Run
   return {front_svg(chart), alt};
 }
 
+// One chart: its curves, on the terminal, in the document and on the page.
+bool draw_curves(const CurvesArguments& o, const std::string& title, const std::vector<RunCurve>& curves, ColoredPage& page) {
+  Range x, y;
+  for (const RunCurve& curve : curves) x.add(curve.x), y.add(curve.y);
+  if (!(x.low <= x.high && y.low <= y.high)) return false;
+  const bool log = wants_log(y);
+  if (!o.out.empty()) page.charts.push_back(metric_chart(title, curves, log));
+  if (o.json) return true;
+  std::vector<ChartCurve> drawn;
+  for (size_t i = 0; i < curves.size(); ++i)
+    drawn.push_back({curves[i].x, curves[i].y, terminal().colors ? kColors[i % std::size(kColors)] : ""});
+  const int columns = terminal().columns > kLabel ? std::min(kColumns, terminal().columns - kLabel) : kColumns;
+  const Chart chart = braille_chart(drawn, x.low, std::max(x.high, x.low + 1), columns, kRows, log);
+  print("{}{}\n", visible_message(title), log ? " (logarithmic)" : "");
+  for (size_t r = 0; r < chart.lines.size(); ++r)
+    print("{:>10} {}\n",
+          r == 0                        ? fmt::format("{:.4g}", chart.high)
+          : r + 1 == chart.lines.size() ? fmt::format("{:.4g}", chart.low)
+                                        : "",
+          chart.lines[r]);
+  for (size_t i = 0; i < curves.size(); ++i)
+    print("           {}  {}\n", in_color(i, visible_message(curves[i].run)), last_value(curves[i]));
+  print("\n");
+  return true;
+}
+
 void run_curves(CurvesArguments o) {
   if (!o.out.empty()) check_writable("--out", o.out);
-  if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "lr", "grad_norm"};
   std::vector<MetricRun> runs;
   for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
+  if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "lr", "grad_norm"};
+  if (o.metrics == std::vector<std::string>{"all"}) o.metrics = all_metrics(runs);
   ColoredPage page;
   page.title = "Training runs";
   OrderedJson document;
   bool any = false;
   for (const std::string& metric : o.metrics) {
-    std::vector<RunCurve> curves;
-    Range x, y;
-    for (const MetricRun& run : runs) {
-      curves.push_back(run_curve(run, metric));
-      x.add(curves.back().x);
-      y.add(curves.back().y);
+    std::vector<RunCurve> curves;  // of numbers of that very name, one for each run
+    for (const MetricRun& run : runs) curves.push_back(run_curve(run, metric));
+    if (draw_curves(o, metric, curves, page)) {
+      any = true;
+      for (const RunCurve& curve : curves) document[metric][curve.run] = {{"step", curve.x}, {"value", curve.y}};
+      continue;
     }
-    if (!(x.low <= x.high && y.low <= y.high)) continue;
-    any = true;
-    for (const RunCurve& curve : curves) document[metric][curve.run] = {{"step", curve.x}, {"value", curve.y}};
-    if (!o.out.empty()) page.charts.push_back(metric_chart(metric, curves));
-    if (o.json) continue;
-    std::vector<ChartCurve> drawn;
-    for (size_t i = 0; i < curves.size(); ++i)
-      drawn.push_back({curves[i].x, curves[i].y, terminal().colors ? kColors[i % std::size(kColors)] : ""});
-    const int columns = terminal().columns > kLabel ? std::min(kColumns, terminal().columns - kLabel) : kColumns;
-    const Chart chart = braille_chart(drawn, x.low, std::max(x.high, x.low + 1), columns, kRows);
-    print("{}\n", visible_message(metric));
-    for (size_t r = 0; r < chart.lines.size(); ++r)
-      print("{:>10} {}\n",
-            r == 0                        ? fmt::format("{:.4g}", chart.high)
-            : r + 1 == chart.lines.size() ? fmt::format("{:.4g}", chart.low)
-                                          : "",
-            chart.lines[r]);
-    for (size_t i = 0; i < curves.size(); ++i)
-      print("           {}  {}\n", in_color(i, visible_message(curves[i].run)), last_value(curves[i]));
-    print("\n");
+    for (const MetricRun& run : runs) {  // of several, such as those of layers: one chart for each run
+      std::vector<RunCurve> parts;
+      for (const std::string& name : names_of(run, metric)) {
+        parts.push_back(run_curve(run, name));
+        parts.back().run = name.starts_with(metric + ".") ? name.substr(metric.size() + 1) : name;
+      }
+      if (!draw_curves(o, runs.size() == 1 ? metric : metric + ", " + run.name, parts, page)) continue;
+      any = true;
+      for (const RunCurve& part : parts) document[metric][run.name][part.run] = {{"step", part.x}, {"value", part.y}};
+    }
   }
   if (!any) throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
   if (!o.out.empty()) write_file_atomically(o.out, colored_text_page(page));
@@ -162,7 +239,8 @@ Action define_curves(CLI::App& app) {
   auto o = std::make_shared<CurvesArguments>();
   app.add_option("RUN", o->runs, "Folders of runs, or their metrics.jsonl")->type_name("")->required();
   app.add_option("--metric", o->metrics,
-                 "A number of metrics.jsonl to draw. May be repeated; default: loss, val_loss, lr, grad_norm")
+                 "A number of metrics.jsonl to draw, several of layers by what they have in common (layer_grad_norm, "
+                 "'layer_activation.*.before.variance'), or all. May be repeated; default: loss, val_loss, lr, grad_norm")
       ->type_name("NAME")
       ->expected(1)
       ->take_all();

@@ -131,7 +131,10 @@ void run_generate(const GenerateArguments& o) {
   }
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
-  require_causal(engine.model(), engine.name(), "Generating a text");
+  if (o.generate.beams > 1)
+    require_causal(engine.model(), engine.name(), "Generating a text with beams");
+  else
+    require_next_token(engine.model(), engine.name(), "Generating a text");
   const std::unique_ptr<Listener> splice = o.sae.open(engine);
   const std::unique_ptr<Listening> listening = splice ? std::make_unique<Listening>(engine.context(), *splice) : nullptr;
   GenerateOptions options = o.generate.options(engine);

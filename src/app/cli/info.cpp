@@ -200,9 +200,9 @@ void run_info(const InfoArguments& o) {
   line("family", s.family + (info.kind == "config" ? " (configuration only, no weights)" : ""));
   line("parameters", fmt::format("{} ({} in the embedding{})", grouped(info.parameters), grouped(info.embedding_parameters),
                                  s.tied ? ", which is also the head" : ""));
-  line("shape",
-       fmt::format("{}, width {}, {} and {} of {}, MLP {}, vocabulary {}", plural(s.n_layers, "layer"), s.d_model,
-                   plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim, s.d_ff, s.vocab_size));
+  line("shape", fmt::format("{}, width {}, {} and {} of {}, {}, vocabulary {}", plural(s.n_layers, "layer"), s.d_model,
+                            plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim,
+                            s.d_ff > 0 ? fmt::format("MLP {}", s.d_ff) : "no MLP", s.vocab_size));
   line("context", context_text(info));
   if (!info.groups.empty()) line("weights", stored_text(info));
   if (!info.packing.empty()) line("packed", info.packing + ", unpacked into memory when the model opens");

@@ -64,7 +64,7 @@ std::vector<std::vector<Prediction>> predict_all(Engine& engine, const std::vect
   std::vector<size_t> place;
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].ids.empty()) continue;
-    if (o.all_positions || prompts.size() == 1 || !is_causal(engine.model())) {
+    if (o.all_positions || prompts.size() == 1 || !predicts_next(engine.model())) {
       all[i] = engine.predict(prompts[i].ids, top, o.all_positions);
     } else {
       batch.push_back(prompts[i].ids);
@@ -109,7 +109,7 @@ void print_bars(const Engine& engine, Prediction prediction, Draw& draw) {
 void print_positions(const Engine& engine, const Prompt& prompt, const std::vector<Prediction>& predictions) {
   int widest = 5;
   for (const int32_t id : prompt.ids) widest = std::max(widest, width_of(shown_piece(engine, id)));
-  const int64_t ahead = is_causal(engine.model()) ? 1 : 0;  // in both directions what stands at a position is expected there
+  const int64_t ahead = predicts_next(engine.model()) ? 1 : 0;  // in both directions what stands at a position is expected there
   print("{}\n", dim(fmt::format("{:>5}  {}  expected {}", "at", pad_right("piece", widest), ahead > 0 ? "next" : "there")));
   for (const Prediction& prediction : predictions) {
     const auto at = static_cast<size_t>(prediction.position);

@@ -3,15 +3,35 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
+#include "model/abilities.h"
+
 namespace vitrine {
+namespace {
+
+std::unique_ptr<KvCache> cache_for(const Engine& engine, int64_t positions) {
+  const bool keeps =
+      is_causal(engine.model()) || !predicts_next(engine.model());  // make_cache says what is wrong with the latter
+  return keeps ? engine.make_cache(positions) : nullptr;
+}
+
+}  // namespace
 
 TokenLoop::TokenLoop(Engine& engine, std::vector<int32_t> prompt, GenerateOptions options)
     : engine_(engine),
       drafter_(options.drafter),
       sequence_(engine, std::move(prompt), std::move(options)),
-      cache_(engine.make_cache(sequence_.positions())),
-      cached_(cache_->sequence()) {
-  if (drafter_ != nullptr) check_goes_back(engine);
+      cache_(cache_for(engine, sequence_.positions())) {
+  if (cache_ != nullptr) cached_ = cache_->sequence();
+  if (drafter_ == nullptr) return;
+  require_causal(engine.model(), engine.name(), "A drafter");
+  check_goes_back(engine);
+}
+
+Tensor TokenLoop::run_all() {
+  const Step step = Step::of(sequence_.text());
+  const int64_t last = step.rows() - 1;
+  return engine_.run(step, std::span(&last, 1));
 }
 
 Tensor TokenLoop::run(Step& step, std::span<const int32_t> drafts) {
@@ -34,8 +54,10 @@ std::string TokenLoop::next() {
   Tensor z;
   if (first) {
     timings.prompt_tokens = std::ssize(sequence_.pending());
-    z = engine_.prefill(sequence_.pending(), cached_);
+    z = cache_ == nullptr ? run_all() : engine_.prefill(sequence_.pending(), cached_);
     timings.prompt_ms = watch_.lap_ms();
+  } else if (cache_ == nullptr) {
+    z = run_all();
   } else {
     timings.drafted_tokens += std::ssize(drafts);
     try {
@@ -55,7 +77,7 @@ std::string TokenLoop::next() {
     timings.accepted_tokens += right ? 1 : 0;
   }
   if (!first) {
-    step.commit(0, static_cast<int64_t>(rows));
+    if (cache_ != nullptr) step.commit(0, static_cast<int64_t>(rows));
     timings.decode_tokens += static_cast<int64_t>(rows);
   }
   timings.decode_ms += watch_.lap_ms();

@@ -29,13 +29,15 @@ class TokenLoop {
   Generation take() && { return std::move(sequence_).take(); }
 
  private:
+  // The logits behind the whole text, run again: of a model without a mask, whose every position changes as the text grows.
+  Tensor run_all();
   // The logits of the last token and of the drafts behind it, as one step, which is not committed.
   Tensor run(Step& step, std::span<const int32_t> drafts);
 
   Engine& engine_;
   std::shared_ptr<Drafter> drafter_;
   TokenSequence sequence_;
-  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<KvCache> cache_;  // null: nothing can be kept
   CacheSequence cached_;
   Stopwatch watch_;
 };

@@ -14,8 +14,19 @@ bool is_causal(const Model& model) {
                      [](const LayerRecord& layer) { return !layer.has_attention() || layer.attention.causal; });
 }
 
+bool predicts_next(const Model& model) { return is_causal(model) || !model.form().causal; }
+
 void require_causal(const Model& model, const std::string& name, const std::string& what) {
   if (is_causal(model)) return;
+  if (predicts_next(model))
+    throw InputError(what + " needs the causal mask, and " + name +
+                     " is trained without it (\"vitrine_causal\": false in its config.json): what comes later changes every "
+                     "position. Use `vitrine predict`, `vitrine generate` or `vitrine trace`, which run the whole text at once");
+  require_next_token(model, name, what);
+}
+
+void require_next_token(const Model& model, const std::string& name, const std::string& what) {
+  if (predicts_next(model)) return;
   throw InputError(
       what + " needs a causal model, and " + name + " (" + model.shape().family +
       ") reads a text in both directions: it fills masked tokens and has no next token. Use `vitrine predict` with a "

@@ -10,6 +10,11 @@ class Model;
 /// changes every position, nothing of a text can be cached, and logits are of the token that stands at a position, not of the
 /// next one.
 bool is_causal(const Model& model);
+/// Whether its logits are of the next token: a causal model, or one that was trained on next tokens without its mask
+/// ("vitrine_causal": false), which sees them.
+bool predicts_next(const Model& model);
+/// Errors: InputError for a model that does not. what: "Training on next tokens", the beginning of the message.
+void require_next_token(const Model& model, const std::string& name, const std::string& what);
 /// Errors: InputError for a model in both directions. what: "A KV cache", the beginning of the message; name: the model's.
 void require_causal(const Model& model, const std::string& name, const std::string& what);
 

@@ -190,10 +190,10 @@ GgufKeys gguf_model_keys(const OpenedModel& opened, uint32_t file_type) {
   if (family.gguf == nullptr)
     throw FileError(opened.files.config_path, "is of the family " + std::string(family.name) +
                                                   ", which has no GGUF form; name a directory as OUT instead of a .gguf file");
-  if (!model.form().is_own() && family.norm_order_key == nullptr)
+  if (!model.form().is_ordinary() && family.norm_order_key == nullptr)
     throw FileError(opened.files.config_path,
-                    "moves or leaves out norms or residual connections (vitrine_norms, vitrine_residual), which GGUF has no "
-                    "words for; name a directory as OUT instead of a .gguf file");
+                    "moves or leaves out parts (vitrine_norms, vitrine_residual, vitrine_mlp, vitrine_positions, vitrine_causal, "
+                    "vitrine_rotary_value), which GGUF has no words for; name a directory as OUT instead of a .gguf file");
   for (const TensorLine& line : model.tensors())
     if (line.gguf.empty())
       throw FileError(opened.files.config_path, "is of the family " + std::string(family.name) + ", whose tensor " +

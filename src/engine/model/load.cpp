@@ -54,11 +54,22 @@ class Loader {
     weight.data = t.data == nullptr ? nullptr : t.data + before;  // of a file whose headers alone were read there is none
   }
 
+  // Of a norm without scale and shift: 1 and 0, whatever the file of the model that learning started from holds.
+  void identity(Vector& vector, const TensorLine& line) {
+    const bool bias = line.ours.ends_with(".b");
+    opened_.widened.push_back(std::make_unique<float[]>(static_cast<size_t>(line.out.size)));
+    float* values = opened_.widened.back().get();
+    const auto one = static_cast<float>(1 - opened_.model->layer(0).norm.offset);
+    std::fill_n(values, line.out.size, bias ? 0.0f : one);
+    vector.data = values;
+  }
+
   void vector(Vector& vector, const TensorLine& line) {
     const StoredTensor& t = find(line);
     vector.name = t.name;
     vector.size = line.out.size;
     vector.dtype = DType::f32;
+    if (line.layout.constant && !opened_.model->form().affine) return identity(vector, line);
     const int64_t first = line.first_row(gguf_);
     if (t.dtype == DType::f32) {
       vector.data = reinterpret_cast<const float*>(t.data) + first;
@@ -298,8 +309,11 @@ Made make(const ModelConfig& config) {
     if (const Form form = read_form(config.keys); !form.is_own()) {
       if (!family.has_forms)
         throw FileError(config.keys.path(),
-                        "moves or leaves out norms or residual connections (vitrine_norms, vitrine_residual), which the family " +
+                        "moves or leaves out parts (vitrine_norms, vitrine_residual, vitrine_mlp, "
+                        "vitrine_affine, vitrine_positions, vitrine_causal, vitrine_rotary_value), which the "
+                        "family " +
                             std::string(family.name) + " has no other form for; leave these keys out");
+      check_form(*made.model, form, config.keys);
       for (const TensorLine& line : made.model->tensors()) made.left_out.insert(line.huggingface);
       made.model = std::make_unique<Rearranged>(std::move(made.model), form);
     }

@@ -1,11 +1,12 @@
-// The block of every family in one text, so that its norms and sums can stand elsewhere. In the family's own form it computes the
-// bits of the family's block (tests/engine/model/family_test.cpp).
+// The block of every family in one text, so that its norms and sums can stand elsewhere and parts can be left out. In the
+// family's own form it computes the bits of the family's block (tests/engine/model/family_test.cpp).
 #include "model/rearranged.h"
 
 #include <algorithm>
 #include <map>
 
 #include "ops/elementwise.h"
+#include "ops/embed.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
 #include "ops/mlp.h"
@@ -13,10 +14,19 @@
 #include "ops/tape.h"
 
 namespace vitrine {
+namespace {
+
+ModelShape shape_in(const Model& model, const Form& form) {
+  ModelShape shape = model.shape();
+  if (!form.mlp) shape.d_ff = 0;
+  return shape;
+}
+
+}  // namespace
 
 Rearranged::Rearranged(std::unique_ptr<Model> model, Form form) : Rearranged(*model, form) { owned_ = std::move(model); }
 
-Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), model_(model), own_(model), form_(form) {
+Rearranged::Rearranged(const Model& model, Form form) : Model(shape_in(model, form)), model_(model), own_(model), form_(form) {
   const bool own = form.norms == Form::Norms::own, off = form.norms == Form::Norms::off;
   const auto has = [&](std::string_view name) {
     return std::any_of(model.tensors().begin(), model.tensors().end(), [&](const TensorLine& line) { return line.ours == name; });
@@ -28,7 +38,10 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), mo
     const bool first = line.ours.find(".ln1.") != std::string::npos || line.ours.find(".ln2.") != std::string::npos;
     const bool second = line.ours.find("_post.") != std::string::npos, last = line.ours.starts_with("ln_final.");
     if ((off && (first || last)) || (!own && !moved && second)) continue;
+    const bool of_mlp = line.ours.find(".mlp.") != std::string::npos || line.ours.find(".ln2") != std::string::npos;
+    if ((!form.mlp && of_mlp) || (!form.positions && line.ours == "W_pos")) continue;
     kept.push_back(line);
+    if (!form.affine && (first || second || last)) kept.back().layout.constant = true;
     std::string& name = kept.back().ours;
     if (moved && second) name.erase(name.find("_post"), 5);  // the one norm of the sub-layer stands elsewhere
     lines.emplace(name, &line);                              // a matrix comes before the bias that goes by its name
@@ -41,6 +54,7 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(model.shape()), mo
     const auto w = lines.find(name + ".w"), b = lines.find(name + ".b");
     return Norm{w == lines.end() ? nullptr : w->second->vector, b == lines.end() ? nullptr : b->second->vector};
   };
+  W_E_ = weight("W_E");
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer) {
     const std::string at = "blocks." + std::to_string(layer) + ".";
     Block& w = blocks_.emplace_back();
@@ -97,10 +111,15 @@ Tensor Rearranged::attend(Context& ctx, const Step& step, int layer, const Tenso
   v = ctx.hook("attn.hook_v", split_heads(ctx, v, head_dim));  // [T, G, H]
   q = head_norm(ctx, "attn.q_norm", q, w.q_norm);
   k = head_norm(ctx, "attn.k_norm", k, w.k_norm);
-  if (s.rope) q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, *s.rope));
-  if (s.rope) k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, *s.rope));
-  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, s.attention);  // [T, N, H]
-  return attention_output(ctx, "attn", z, *w.W_O);                             // [T, D]
+  if (s.rope && form_.positions) {
+    q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, *s.rope));
+    k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, *s.rope));
+    if (form_.rotary_value) v = ctx.hook("attn.hook_rot_v", rope(ctx, v, step, *s.rope));
+  }
+  AttentionSpec spec = s.attention;
+  spec.causal = spec.causal && form_.causal;
+  const Tensor z = attention(ctx, "attn", q, k, v, step, layer, spec);  // [T, N, H]
+  return attention_output(ctx, "attn", z, *w.W_O);                      // [T, D]
 }
 
 Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
@@ -120,8 +139,14 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   attn_out = ctx.hook("hook_attn_out", attn_out);
   Tensor resid_mid = form_.residual ? add(ctx, resid_pre, attn_out) : attn_out;  // [T, D]
   if (after) resid_mid = norm(ctx, "ln1", resid_mid, w.ln1);
-  resid_mid = ctx.hook("hook_resid_mid", resid_mid);
+  if (!form_.mlp) return frame.keep(ctx.hook("hook_resid_post", resid_mid));
+  return frame.keep(with_mlp(ctx, layer, ctx.hook("hook_resid_mid", resid_mid)));
+}
 
+Tensor Rearranged::with_mlp(Context& ctx, int64_t layer, const Tensor& resid_mid) const {
+  const Block& w = blocks_[static_cast<size_t>(layer)];
+  const LayerRecord& s = *w.own;
+  const bool after = form_.norms == Form::Norms::post;
   const Tensor y = after ? resid_mid : norm(ctx, "ln2", resid_mid, w.ln2);  // [T, D]
   Tensor mlp_out = feed_forward(ctx, layer, y);
   mlp_out = norm(ctx, "ln2_post", mlp_out, w.ln2_post);
@@ -130,7 +155,14 @@ Tensor Rearranged::block(Context& ctx, const Step& step, int layer, Tensor resid
   mlp_out = ctx.hook("hook_mlp_out", mlp_out);
   Tensor resid_post = form_.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]
   if (after) resid_post = norm(ctx, "ln2", resid_post, w.ln2);
-  return frame.keep(ctx.hook("hook_resid_post", resid_post));
+  return ctx.hook("hook_resid_post", resid_post);
+}
+
+// Learned positions are no part of the sum without them; RoPE's are in attend().
+Tensor Rearranged::embedded(Context& ctx, const Step& step) const {
+  if (form_.positions || own_.positions == AddedPositions::none) return model_.embedded(ctx, step);
+  const Tensor tokens = ctx.hook("hook_embed", embed(ctx, step.tokens(), *W_E_));  // [T, D]
+  return dropout(ctx, tokens, own_.embedding_dropout.p, own_.embedding_dropout.site);
 }
 
 Tensor Rearranged::residual(Context& ctx, const Step& step) const {

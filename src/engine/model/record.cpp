@@ -186,6 +186,8 @@ ModelRecord::ModelRecord(const Model& model) {
   std::vector<LayerOps> by_layer(static_cast<size_t>(model.shape().n_layers));
   for (const OpRecord& op : ops) {
     if (op.layer >= 0) by_layer[static_cast<size_t>(op.layer)].ops.push_back(&op);
+    if (by_layer.empty() || by_layer.front().ops.empty())
+      if (const auto* spec = op.spec_as<DropoutSpec>()) embedding_dropout = *spec;
     if (op.op == "embed_positions") positions = AddedPositions::learned;
     if (const auto* layout = op.spec_as<SinusoidLayout>())
       positions = *layout == SinusoidLayout::halves ? AddedPositions::sinusoids_in_halves : AddedPositions::sinusoids_in_pairs;

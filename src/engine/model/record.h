@@ -82,6 +82,7 @@ struct ModelRecord {
   std::vector<LayerRecord> layers;
   std::vector<HookShape> hooks;  // in the order of the run
   AddedPositions positions = AddedPositions::none;
+  DropoutSpec embedding_dropout;  // of what enters the first layer, in training
 
   /// Null if the model has no hook of that name.
   const HookShape* hook(std::string_view name) const;

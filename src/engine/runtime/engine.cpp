@@ -209,10 +209,13 @@ void Engine::each_logits(std::span<const int32_t> ids, CacheSequence& sequence, 
 std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t top, bool all_positions) {
   check_ids(ids);
   std::vector<Prediction> result;
-  if (!is_causal(model())) {  // one step, and a prediction is of the token that stands at its position
+  if (!is_causal(model())) {  // one step. A model that fills masks predicts the token that stands at a position
     std::vector<int64_t> places(ids.size());
     std::iota(places.begin(), places.end(), 0);
-    if (!all_positions) places = masked_places(opened_, tokenizer_.get(), ids);
+    if (!all_positions && predicts_next(model()))
+      places = {std::ssize(ids) - 1};
+    else if (!all_positions)
+      places = masked_places(opened_, tokenizer_.get(), ids);
     const auto frame = ctx_.frame();
     const Step step = Step::of(ids);
     each_row(step, opened_.model->residual(ctx_, step), places,
@@ -235,7 +238,7 @@ std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t to
 }
 
 std::vector<Prediction> Engine::predict_batch(const std::vector<std::vector<int32_t>>& prompts, int64_t top) {
-  if (!prompts.empty()) require_causal(model(), name(), "A next token");
+  if (!prompts.empty()) require_next_token(model(), name(), "A next token");
   for (const auto& prompt : prompts) check_ids(prompt);
   std::vector<Prediction> result;
   for (size_t begin = 0; begin < prompts.size();) {

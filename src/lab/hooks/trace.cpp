@@ -53,7 +53,7 @@ Recorder record(Engine& engine, std::span<const int32_t> ids, std::span<const Ca
 std::vector<int32_t> targets_of(const Engine& engine, std::span<const std::vector<int32_t>> sequences,
                                 std::span<const std::vector<int32_t>> labels) {
   const int64_t vocab_size = engine.shape().vocab_size;
-  const bool causal = is_causal(engine.model());
+  const bool causal = predicts_next(engine.model());
   if (labels.size() != sequences.size())
     throw InputError("there are labels for " + std::to_string(labels.size()) + " sequence(s) and tokens for " +
                      std::to_string(sequences.size()) + "; labels have the tokens' shape");
@@ -119,7 +119,7 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   const std::vector<int32_t> targets = targets_of(engine, sequences, labels);
   LossGradients result;
   result.scored = scored_in(targets);
-  require_scored(result.scored, is_causal(engine.model()), sequences);
+  require_scored(result.scored, predicts_next(engine.model()), sequences);
   OpenedModel& opened = engine.opened();
   require_memory(static_cast<size_t>(parameter_count(*opened.model)) * 2 * sizeof(float), 0,
                  "The gradients of all parameters and their copy", "Use a machine with more memory, or a smaller model");
@@ -151,7 +151,7 @@ HookGradients hook_gradients(Engine& engine, std::span<const std::vector<int32_t
   const std::vector<HookQuery> queries = parse_all(hooks);
   HookGradients result;
   result.scored = scored_in(targets);
-  require_scored(result.scored, is_causal(engine.model()), sequences);
+  require_scored(result.scored, predicts_next(engine.model()), sequences);
   size_t bytes = 0;
   std::vector<std::vector<Capture>> captures;
   for (const auto& ids : sequences) {
@@ -235,8 +235,8 @@ Trace trace(Engine& engine, std::span<const std::vector<int32_t>> sequences, con
     for (const Capture& capture : captures.back()) plan.push_back({numbered(capture.name, i), DType::f32, capture.shape});
   }
   if (options.labels.empty() && (options.gradients || !options.gradients_at.empty()))
-    require_causal(engine.model(), engine.name(),
-                   "A loss without labels (--labels, the token that each mask hides and -100 elsewhere)");
+    require_next_token(engine.model(), engine.name(),
+                       "A loss without labels (--labels, the token that each mask hides and -100 elsewhere)");
   const auto labels = options.labels.empty() ? sequences : std::span(options.labels);
   HookGradients at_hooks;
   if (!options.gradients_at.empty()) {

@@ -92,14 +92,23 @@ void read_model(const YamlValue& value, TrainConfig& c) {
     c.model = path_in(value);
     return;
   }
-  value.allow(Names{"path", "config", "tokenizer", "init", "norms", "residual"});
+  value.allow(
+      Names{"path", "config", "tokenizer", "init", "norms", "residual", "mlp", "affine", "positions", "mask", "rotary_values"});
   const auto path = value.find("path"), config = value.find("config"), init = value.find("init");
   if (path.has_value() == config.has_value())
     value.fail("expected either \"path\", an existing model to start from, or \"config\", a config.json for fresh weights");
   read(value, "tokenizer", c.tokenizer);
   if (const auto norms = value.find("norms"))
-    c.norms = word<const char*>(*norms, {{"as_is", ""}, {"off", "off"}, {"pre", "pre"}, {"post", "post"}});
-  if (const auto residual = value.find("residual")) c.residual = word<bool>(*residual, {{"add", true}, {"off", false}});
+    c.form.norms = word<const char*>(*norms, {{"as_is", ""}, {"off", "off"}, {"pre", "pre"}, {"post", "post"}});
+  const auto part = [&](const char* key, const char* on, std::optional<bool>& to) {
+    if (const auto given = value.find(key)) to = word<bool>(*given, {{on, true}, {"off", false}});
+  };
+  part("residual", "add", c.form.residual);
+  part("mlp", "on", c.form.mlp);
+  part("affine", "on", c.form.affine);
+  part("positions", "on", c.form.positions);
+  part("mask", "causal", c.form.causal);
+  part("rotary_values", "on", c.form.rotary_value);
   if (path) {
     if (init) init->fail("expected none: the weights are those of model.path. Use model.config for fresh ones");
     c.model = path_in(*path);
@@ -117,7 +126,8 @@ void read_model(const YamlValue& value, TrainConfig& c) {
 void read_lora(const YamlValue& value, TrainConfig& c) {
   value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets"});
   if (c.model.empty()) value.fail("an adapter needs an existing model: set model.path, not model.config");
-  if (!c.norms.empty() || c.residual) value.fail("an adapter needs an unchanged model: omit model.norms and model.residual");
+  if (c.form.any())
+    value.fail("an adapter needs an unchanged model: omit model.norms, model.residual and the other parts of model that are off");
   AdapterOptions& o = c.lora.emplace();
   read(value, "rank", o.rank, 1, 1 << 16);
   read(value, "alpha", o.alpha, 1e-9, 1e9, "a number from 1e-9 to 1e9");
@@ -487,7 +497,7 @@ Json with_dropout(Json model_config, const TrainConfig& config) {
 }
 
 Json with_form(Json model_config, const TrainConfig& config) {
-  set_form(model_config, config.norms, config.residual, config.path);
+  set_form(model_config, config.form, config.path);
   return model_config;
 }
 

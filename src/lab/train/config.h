@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "model/form.h"
 #include "train/distill_options.h"
 #include "train/learner.h"
 #include "train/metric_files.h"
@@ -23,8 +24,7 @@ struct TrainConfig {
   Json config;
   std::string tokenizer;  // folder; empty: the model's own
   InitRule init;
-  std::string norms;                   // "off", "pre", "post"; empty: as the model has them
-  std::optional<bool> residual;        // nothing: as the model's configuration says
+  FormChanges form;                    // norms moved, parts left out
   std::optional<AdapterOptions> lora;  // an adapter learns, and the model stays as it is
 
   // data
@@ -79,7 +79,7 @@ TrainConfig parse_train_config(const std::string& text, const std::string& where
 /// Errors: InputError for a place at which the family has no dropout.
 Json with_dropout(Json model_config, const TrainConfig& config);
 
-/// The configuration of the model, with the norms and residual connections that were asked for (docs/trainability.md).
+/// The configuration of the model, with the norms and parts that were asked for (docs/trainability.md).
 /// Errors: InputError for a family that cannot do without.
 Json with_form(Json model_config, const TrainConfig& config);
 

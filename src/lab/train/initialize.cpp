@@ -53,8 +53,8 @@ void initialize(const Parameters& parameters, const Model& model, const InitRule
     if (!p.matrix) {
       const bool norm_weight = ours.ends_with(".w"),
                  norm = norm_weight || ours.ends_with(".b");  // other vectors: biases b_Q, b_in
-      if (p.constant) {
-        std::fill_n(w, p.count, 1.0f);
+      if (p.constant) {                                       // norms without scale and shift; Gemma 4's factor of a layer
+        std::fill_n(w, p.count, norm ? static_cast<float>(norm_weight ? 1 - offset : 0) : 1.0f);
         continue;
       }
       draw(w, p.count, norm_weight ? 1 - offset : 0.0, norm && rule.random_norms ? rule.std : 0.0, seed, stream);

@@ -16,8 +16,9 @@ Json shaped(Json model_config, const TrainConfig& config, const std::string& che
   model_config = with_dropout(std::move(model_config), config);
   Json formed = with_form(model_config, config);
   if (!checkpoint.empty() && formed != model_config)
-    throw InputError(config.path + ": model.norms and model.residual must not change when a run is resumed. " + checkpoint +
-                     " was trained with others; begin a new run from it with model: and another out:");
+    throw InputError(config.path +
+                     ": model.norms, model.residual and the other parts of the model must not change when a run is resumed. " +
+                     checkpoint + " was trained with others; begin a new run from it with model: and another out:");
   return formed;
 }
 

@@ -30,6 +30,34 @@ TEST_F(Curves, DrawsRunsBesideEachOther) {
       (Json{{"loss", {{scratch / "a", {{"step", {1, 2}}, {"value", {3, 2}}}}, {b, {{"step", {1, 2}}, {"value", {3.5, 1}}}}}}}));
 }
 
+// Numbers of layers: a chart for each run, a curve for each layer, on a logarithmic axis where they lie far apart.
+TEST_F(Curves, DrawsEveryLayer) {
+  const std::string run = scratch.write(
+      "run.jsonl",
+      R"({"step": 1, "loss": 3, "layer_grad_norm": {"W_E": 0.5, "blocks.0": 1e-6, "blocks.10": 1, "blocks.9": 0.1}, "layer_activation": {"blocks.0.ln1": {"before": {"mean": 1, "variance": 2}, "after": {"mean": 0, "variance": 1}}}})"
+      "\n"
+      R"({"step": 3, "loss": 2, "layer_grad_norm": {"W_E": 0.25, "blocks.0": 1e-5, "blocks.10": 2, "blocks.9": null}})"
+      "\n");
+  const Outcome json = vitrine({"curves", run, "--metric", "layer_grad_norm", "--json"});
+  const Json layers = json.json().at("layer_grad_norm").at(run);
+  EXPECT_EQ(layers.at("blocks.0"), (Json{{"step", {1, 3}}, {"value", {1e-6, 1e-5}}}));
+  EXPECT_EQ(layers.at("blocks.9"), (Json{{"step", {1}}, {"value", {0.1}}}));
+  EXPECT_EQ(layers.size(), 4u);
+  const Outcome drawn = vitrine({"curves", run, "--metric", "layer_grad_norm", "--out", scratch / "page.html"});
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_CONTAINS(drawn.out, "layer_grad_norm (logarithmic)\n");
+  EXPECT_LT(drawn.out.find("blocks.9  0.1 at step 1"), drawn.out.find("blocks.10  2 at step 3"));
+  EXPECT_CONTAINS(read_file(scratch / "page.html"), "<img alt=\"layer_grad_norm: W_E 0.25 at step 3; blocks.0 1e-05 at step 3;");
+  const Outcome one = vitrine({"curves", run, "--metric", "layer_grad_norm.blocks.0", "--json"});
+  EXPECT_EQ(one.json().at("layer_grad_norm.blocks.0").at(run).at("value"), (Json{1e-6, 1e-5}));
+  const Outcome some = vitrine({"curves", run, "--metric", "layer_activation.*.variance", "--json"});
+  EXPECT_EQ(some.json().at("layer_activation.*.variance").at(run).size(), 2u);
+  const Json all = vitrine({"curves", run, "--metric", "all", "--json"}).json();
+  for (const char* metric : {"loss", "layer_grad_norm", "layer_activation.*.before.mean", "layer_activation.*.after.variance"})
+    EXPECT_TRUE(all.contains(metric)) << metric;
+  EXPECT_FALSE(all.contains("step"));
+}
+
 TEST_F(Curves, RefusesWhatIsNoRun) {
   EXPECT_EQ(vitrine({"curves", scratch / "none"}).code, 2);
   const std::string wrong = scratch.write("wrong.jsonl", "{\"step\": 1, \"loss\": 2}\nno metrics\n{\"step\": 2}\n");

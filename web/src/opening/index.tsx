@@ -27,7 +27,7 @@ export function Opening() {
   return (
     <header class="opening" id="top">
       <p class="kicker">{chapter === undefined ? `A walk through ${name}` : `Chapter ${chapter.number}: ${chapter.title}`}</p>
-      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
+      <h1>{prompt.text?.trim() === "" ? "Nothing yet, and what comes next" : prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
       <p class="summary">{words.first}</p>
       {run !== null && <Machine run={run} changed={changed} />}
       <p class="summary">{words.numbers(model)} {words.summary(model)}</p>

@@ -18,7 +18,7 @@ namespace {
 const std::vector<PictureEntry>& entries() {
   static const std::vector<PictureEntry> all = [] {
     std::vector<PictureEntry> joined;
-    for (const auto& chapter : {next_word_pictures(), gpt2_pictures(), gemma2_pictures()})
+    for (const auto& chapter : {next_word_pictures(), gpt2_pictures(), gemma2_pictures(), trainable_pictures()})
       joined.insert(joined.end(), chapter.begin(), chapter.end());
     return joined;
   }();
@@ -187,6 +187,8 @@ DocumentRuns::DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions 
     if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
       require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
     require_weights(engine, entry);
+    if ((entry.needs & (kNeedStream | kNeedHidden)) != 0)  // which have a place for each layer's MLP
+      require_mlp(engine.model(), engine.name(), fmt::format("The picture {}", name));
     chosen.push_back(&entry);
     needs |= entry.needs;
   }

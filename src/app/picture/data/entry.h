@@ -28,5 +28,6 @@ struct PictureEntry {
 std::span<const PictureEntry> next_word_pictures();
 std::span<const PictureEntry> gpt2_pictures();
 std::span<const PictureEntry> gemma2_pictures();
+std::span<const PictureEntry> trainable_pictures();
 
 }  // namespace vitrine

@@ -32,7 +32,7 @@ std::string front_svg(const FrontChart& chart) {
   double widest = chart.marks.empty() ? 0 : Svg::text_width(chart.marks_name);
   for (const FrontChart::Curve& curve : chart.curves) widest = std::max(widest, Svg::text_width(curve.name));
   Svg svg(kLegend + 40 + widest, kBottom + 50, chart.title, chart.description);
-  const SvgScale x = scale_over(xs, kLeft, kRight, chart.log_x, !chart.log_x), y = scale_over(ys, kBottom, kTop);
+  const SvgScale x = scale_over(xs, kLeft, kRight, chart.log_x, !chart.log_x), y = scale_over(ys, kBottom, kTop, chart.log_y);
   svg.y_axis(y, kLeft, chart.y_label, kRight);
   svg.x_axis(x, kBottom, chart.x_label);
   double row = kTop + 10;

@@ -21,7 +21,7 @@ struct FrontChart {
     int curve = -1;
   };
   std::string title, description, x_label, y_label;
-  bool log_x = false;  // then every x is above 0
+  bool log_x = false, log_y = false;  // then every number there is above 0
   std::vector<Curve> curves;
   std::vector<Mark> marks;
   std::string marks_name;  // in the legend
