@@ -82,7 +82,7 @@ const std::vector<Experiment>& experiments() {
 }
 
 struct BookOptions {
-  std::string out, pages;
+  std::string out, pages, documents;
   std::vector<std::string> models;
 };
 
@@ -153,6 +153,8 @@ std::set<std::string> chosen_pages(const std::string& list) {
 class Book {
  public:
   explicit Book(const BookOptions& options) : pages_(chosen_pages(options.pages)), out_(fs::absolute(options.out)) {
+    require_utf8(options.documents, "--documents");
+    values_["documents"] = options.documents;
     for (const std::string& model : options.models) models_.push_back(fs::absolute(model));
     std::error_code error;
     fs::create_directories(out_, error);
@@ -247,6 +249,8 @@ Action define_book(CLI::App& app) {
       ->type_name("FOLDER")
       ->required()
       ->check(not_empty());
+  app.add_option("--documents", o->documents, "Where the start page's link to documents leads, from the folder: docs/index.html")
+      ->type_name("LINK");
   app.add_option("--pages", o->pages, "Only these, separated by commas: " + page_names())->type_name("NAMES");
   return [o] { Book(*o).write(); };
 }

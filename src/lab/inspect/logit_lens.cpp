@@ -44,8 +44,8 @@ LensReading read(std::span<const float> here, std::span<const float> model, int6
 
 }  // namespace
 
-LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top,
-                     size_t memory, Listener* edits) {
+LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top, size_t memory,
+                     Listener* edits) {
   engine.check_ids(ids);
   require_plain_head(engine.model(), engine.name(), "The logit lens");
   const ModelShape shape = engine.shape();

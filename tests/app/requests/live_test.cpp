@@ -109,10 +109,12 @@ TEST_F(LiveTest, GenerateInspectAndTrain) {
       << "the page's own weights stay as they are";
 }
 
-// Of a changed run: its last layer is the answer to `next` with the same edits, its lengths those of the stream that `inspect` shows.
+// Of a changed run: its last layer is the answer to `next` with the same edits, its lengths those of the stream that `inspect`
+// shows.
 TEST_F(LiveTest, TheLensSeesTheChangedModel) {
   const Json edits = {{{"head", "1.3"}, {"do", "zero"}}, {{"mlp", "5"}, {"do", "zero"}}};
-  const Json lens = ask("lens", {{"prompt", text}, {"edits", edits}, {"top", 3}}), plain = ask("lens", {{"prompt", text}, {"top", 3}});
+  const Json lens = ask("lens", {{"prompt", text}, {"edits", edits}, {"top", 3}}),
+             plain = ask("lens", {{"prompt", text}, {"top", 3}});
   ASSERT_FALSE(lens.contains("error")) << lens.dump();
   const Json next = ask("next", {{"prompt", text}, {"edits", edits}, {"top", 3}});
   const Json& last = lens["layers"].back()["positions"].back();

@@ -36,8 +36,10 @@ struct Part {
 
 // The text that a vocabulary of growing size cuts: a fable of Aesop's, George Fyler Townsend's translation (examples/fables.txt).
 constexpr std::string_view kFable =
-    "A Crab said to her son: \"Why do you walk so one-sided, my child? It is far more becoming to go straight forward.\" The young "
-    "Crab replied: \"Quite true, dear mother; and if you will show me the straight way, I will promise to walk in it.\" The mother "
+    "A Crab said to her son: \"Why do you walk so one-sided, my child? It is far more becoming to go straight forward.\" The "
+    "young "
+    "Crab replied: \"Quite true, dear mother; and if you will show me the straight way, I will promise to walk in it.\" The "
+    "mother "
     "tried in vain, and submitted without remonstrance to the reproof of her child.";
 
 // The pair that merges next: the lowest order, the leftmost of equal ones.
@@ -249,7 +251,8 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
     for (Part& part : parts_of(tokenizer, id, token++)) parts.push_back(std::move(part));
   const size_t characters = parts.size();
   std::vector<std::pair<double, int32_t>> joined;  // order of the merge, and what it made
-  merge_all(tokenizer, parts, [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
+  merge_all(tokenizer, parts,
+            [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
   if (joined.empty())
     return absent("This tokenizer does not build its tokens by merging pairs, so its vocabulary has no smaller ones inside it.");
   std::sort(joined.begin(), joined.end());
@@ -286,7 +289,8 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
   p["dModel"] = studio.facts.shape.d_model;
   p["vocabSize"] = vocab_size;
   p["caption"] = fmt::format(
-      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of {} "
+      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of "
+      "{} "
       "numbers to the embedding table; the text becomes shorter, first quickly, then slowly.",
       kFable.size(), studio.facts.shape.d_model);
   p["alt"] = fmt::format("{} tokens without any merge, with {} entries; {} tokens with all {} entries.", characters, alphabet,
@@ -383,11 +387,13 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
   const std::vector<Part> end = whole.merged(tokenizer, std::numeric_limits<double>::infinity(),
                                              [&](const Part& left, const Part& right, const PieceMerge& made) {
                                                Used& one = used[made.order];
-                                               if (one.times++ == 0) one.made = made, one.left = left.piece, one.right = right.piece;
+                                               if (one.times++ == 0)
+                                                 one.made = made, one.left = left.piece, one.right = right.piece;
                                              });
   if (used.empty())
     return absent("This tokenizer does not build its tokens by merging pairs: it looks for pieces of the vocabulary directly.");
-  const bool ranks = std::all_of(used.begin(), used.end(), [](const auto& one) { return one.first >= 0 && one.first == std::floor(one.first); });
+  const bool ranks =
+      std::all_of(used.begin(), used.end(), [](const auto& one) { return one.first >= 0 && one.first == std::floor(one.first); });
 
   // Cut once more at growing numbers of known pairs: after each of the first ones, then ever further apart.
   constexpr double kFirst = 24, kApart = 1.15;
@@ -421,10 +427,11 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
   }
   const PictureJson& first = steps[0];
   PictureJson p = present(
-      fmt::format("How a passage of {} bytes is cut while the vocabulary grows. Each step adds the pair that training joined next, "
-                  "as one more entry; the passage is cut again by the pairs known so far. Pairs that the passage does not contain "
-                  "are left out.",
-                  text.size()),
+      fmt::format(
+          "How a passage of {} bytes is cut while the vocabulary grows. Each step adds the pair that training joined next, "
+          "as one more entry; the passage is cut again by the pairs known so far. Pairs that the passage does not contain "
+          "are left out.",
+          text.size()),
       fmt::format("From {} to {}. The first pair that this passage uses is \"{}\" + \"{}\", {}.", plural(start, "part"),
                   plural(end.size(), "token"), first.at("left").get<std::string>(), first.at("right").get<std::string>(),
                   plural(first.at("times").get<int64_t>(), "time")));

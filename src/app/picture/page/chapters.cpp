@@ -24,8 +24,8 @@ constexpr std::array kChapters = {
             "Shared keys, windows, rotations, soft caps, distillation and merged models, beside what other models do.", "tales9m",
             "Once upon a time there was a king"},
     Chapter{"trainable", "What makes it trainable",
-            "Attention alone learns next to nothing. Norms, residual connections and MLPs, added one by one and taken apart.", "tales9m",
-            "the fat cat sat on the"},
+            "Attention alone learns next to nothing. Norms, residual connections and MLPs, added one by one and taken apart.",
+            "tales9m", "the fat cat sat on the"},
 };
 
 }  // namespace
