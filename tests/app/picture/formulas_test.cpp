@@ -1,4 +1,5 @@
 // Numbers that can be computed without weights, and how data, pages and drawings are written.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -320,11 +321,13 @@ TEST_F(Formulas, OneFormulaForEachRegionOfTheToy) {
       const PictureJson& piece = pieces.at(static_cast<int>(regions[a * n + b]));
       const auto linear = doubles(piece.at("linear")), quadratic = doubles(piece.at("quadratic"));
       EXPECT_NEAR(surfaces[(1 * n + a) * n + b], linear[0] * x[a] + linear[1] * x[b], 1e-5);
-      EXPECT_NEAR(surfaces[(2 * n + a) * n + b], quadratic[0] * x[a] * x[a] + quadratic[1] * x[a] * x[b] + quadratic[2] * x[b] * x[b], 1e-5);
+      EXPECT_NEAR(surfaces[(2 * n + a) * n + b],
+                  quadratic[0] * x[a] * x[a] + quadratic[1] * x[a] * x[b] + quadratic[2] * x[b] * x[b], 1e-5);
     }
 }
 
-// Cover's count of the cells that hyperplanes through the origin make, in Python: 2 * sum(comb(m - 1, k) for k in range(min(n, m))).
+// Cover's count of the cells that hyperplanes through the origin make, in Python: 2 * sum(comb(m - 1, k) for k in range(min(n,
+// m))).
 TEST_F(Formulas, RegionsOfAnMlp) {
   const PictureJson p = one("mlp-regions");
   EXPECT_EQ(column(p.at("rows"), "inputs"), list({2, 16, 2048}));
@@ -425,13 +428,15 @@ TEST(VocabularySize, OfTheToyVocabulary) {  // aa, ab, aaab: of these the fable 
   write_file_atomically(folder.path() + "/vocab.json", vocabulary.dump());
   write_file_atomically(folder.path() + "/merges.txt", "#version: 0.2\na a\na b\naa ab\n");
   Engine engine(folder.path(), kF32);
-  const PictureJson p = picture_document(engine, text_prompt(engine, "ab"), "vocabulary-size").at("pictures").at("vocabulary-size");
+  const PictureJson p =
+      picture_document(engine, text_prompt(engine, "ab"), "vocabulary-size").at("pictures").at("vocabulary-size");
   const std::string text = p.at("text");
   size_t crabs = 0;
   for (size_t at = text.find("Crab"); at != std::string::npos; at = text.find("Crab", at + 1)) ++crabs;
   EXPECT_EQ(crabs, 2u);
   EXPECT_EQ(doubles(p.at("entries")), list({256, 259}));
-  EXPECT_EQ(doubles(p.at("tokens")), (std::vector<double>{static_cast<double>(text.size()), static_cast<double>(text.size() - crabs)}));
+  EXPECT_EQ(doubles(p.at("tokens")),
+            (std::vector<double>{static_cast<double>(text.size()), static_cast<double>(text.size() - crabs)}));
   EXPECT_EQ(doubles(p.at("table")), list({256 * 16, 259 * 16}));
 }
 
@@ -449,8 +454,9 @@ TEST(VocabularySize, EndsWithWhatTheTokenizerGives) {
 
 TEST(EmbeddingCosine, AWordOfSeveralTokensIsTheirMean) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
-  const PictureJson p =
-      picture_document(engine, ids_prompt({3}), "embedding-cosine", {.words = {"xylophonist", "king"}}).at("pictures").at("embedding-cosine");
+  const PictureJson p = picture_document(engine, ids_prompt({3}), "embedding-cosine", {.words = {"xylophonist", "king"}})
+                            .at("pictures")
+                            .at("embedding-cosine");
   const auto ids = p.at("words")[0].at("ids").get<std::vector<int32_t>>();
   ASSERT_GT(ids.size(), 1u);
   EXPECT_EQ(engine.tokenizer().decode(ids), "xylophonist");
@@ -461,7 +467,8 @@ TEST(EmbeddingCosine, AWordOfSeveralTokensIsTheirMean) {
   const auto width = static_cast<size_t>(engine.model().shape().d_model);
   std::vector<double> mean(width), king(width);
   for (size_t i = 0; i < width; ++i) {
-    for (const int32_t id : ids) mean[i] += static_cast<double>(element_at(table.dtype, table.stored_row(id), i)) / static_cast<double>(ids.size());
+    for (const int32_t id : ids)
+      mean[i] += static_cast<double>(element_at(table.dtype, table.stored_row(id), i)) / static_cast<double>(ids.size());
     king[i] = static_cast<double>(element_at(table.dtype, table.stored_row(p.at("words")[1].at("ids")[0].get<int32_t>()), i));
   }
   double dot = 0, a = 0, b = 0;

@@ -81,11 +81,11 @@ TEST(Steps, ValuesAreThoseThatAreListed) {
 TEST(Steps, TemplatesUseNamesThatAreListed) {
   std::set<std::string> known = listed_names(), pictured;  // pictures tell texts what their "prose" holds
   for (const PictureInfo& info : pictures()) pictured.insert(std::regex_replace(std::string(info.name), std::regex("-"), "_"));
-  for (const char* name : {"if", "elif", "else", "endif", "set",   "macro",  "endmacro", "in",    "not",    "and",
-                           "or", "n",    "word", "part",  "name",  "vector", "replace",  "join",  "length", "format",
-                           "x",  "g",    "f",    "d",     "count", "plural", "product",  "normed",
-                           "for",  "endfor", "size", "piece", "pair", "range", "unique", "sort", "list", "attribute",
-                           "pair.first", "pair.second", "first", "second"})
+  for (const char* name :
+       {"if",    "elif",   "else",  "endif",  "set",       "macro",      "endmacro",    "in",     "not",    "and",   "or",
+        "n",     "word",   "part",  "name",   "vector",    "replace",    "join",        "length", "format", "x",     "g",
+        "f",     "d",      "count", "plural", "product",   "normed",     "for",         "endfor", "size",   "piece", "pair",
+        "range", "unique", "sort",  "list",   "attribute", "pair.first", "pair.second", "first",  "second"})
     known.insert(name);
   for (const EmbeddedFile& file : templates()) {
     const std::string text(file.text);
@@ -126,11 +126,22 @@ TEST_P(StepsOf, EveryStepHasItsWords) {
 
 // A learner who reads from the top meets no term before the step that explains it. The fold for engineers may use any.
 TEST_P(StepsOf, TheFirstChapterExplainsItsTermsFirst) {
-  const std::vector<std::pair<const char*, const char*>> explained_in = {
-      {"tokens?", "tokens"},      {"transformers?", "tokens"}, {"vocabulary", "tokens"}, {"embeddings?", "embedding"},
-      {"parameters?", "embedding"}, {"residual stream", "residual"}, {"attention", "residual"}, {"MLPs?", "residual"},
-      {"norms?", "norm"},         {"heads?", "attention"},     {"query|queries", "attention"}, {"softmax", "output"},
-      {"logits?", "output"},      {"gradients?", "input-attribution"}, {"loss", "back-propagation"}, {"cache", "reach"}};
+  const std::vector<std::pair<const char*, const char*>> explained_in = {{"tokens?", "tokens"},
+                                                                         {"transformers?", "tokens"},
+                                                                         {"vocabulary", "tokens"},
+                                                                         {"embeddings?", "embedding"},
+                                                                         {"parameters?", "embedding"},
+                                                                         {"residual stream", "residual"},
+                                                                         {"attention", "residual"},
+                                                                         {"MLPs?", "residual"},
+                                                                         {"norms?", "norm"},
+                                                                         {"heads?", "attention"},
+                                                                         {"query|queries", "attention"},
+                                                                         {"softmax", "output"},
+                                                                         {"logits?", "output"},
+                                                                         {"gradients?", "input-attribution"},
+                                                                         {"loss", "back-propagation"},
+                                                                         {"cache", "reach"}};
   Engine engine(open_model(resolve_model(Golden::open(GetParam()).model())), kF32);
   const PictureJson steps = explain_document(engine, ids_prompt({3, 5, 7, 9})).at("steps");
   std::set<std::string> reached;
@@ -138,11 +149,13 @@ TEST_P(StepsOf, TheFirstChapterExplainsItsTermsFirst) {
     reached.insert(step.at("id").get<std::string>());
     std::string text = step.at("question").get<std::string>();
     for (const std::string paragraph : step.at("text")) text += " " + paragraph;
-    for (const PictureJson& guess : step.at("guesses")) text += " " + guess.at("question").get<std::string>() + " " + guess.at("reveal").get<std::string>();
+    for (const PictureJson& guess : step.at("guesses"))
+      text += " " + guess.at("question").get<std::string>() + " " + guess.at("reveal").get<std::string>();
     for (const auto& [term, id] : explained_in) {
       const bool later = std::any_of(steps.begin(), steps.end(), [&](const PictureJson& one) { return one.at("id") == id; });
       if (later && !reached.contains(id)) {
-        EXPECT_FALSE(std::regex_search(text, std::regex("\\b(" + std::string(term) + ")\\b"))) << step.at("id") << ": " << term << ": " << text;
+        EXPECT_FALSE(std::regex_search(text, std::regex("\\b(" + std::string(term) + ")\\b")))
+            << step.at("id") << ": " << term << ": " << text;
       }
     }
     // Names of hooks, matrices and shapes are for engineers.
@@ -176,14 +189,18 @@ TEST(Steps, TheThreadOfKingAndQueen) {
     return std::exp(engine.token_logprobs(ids).back());
   };
   const std::string told = steps.at("output").at("text").dump();
-  EXPECT_CONTAINS(told, fmt::format("{:.3g} times as probable as \\\"her\\\"", probability("The king sat on", " his") / probability("The king sat on", " her")));
-  EXPECT_CONTAINS(told, fmt::format("{:.3g} times as probable as \\\"his\\\"", probability("The queen sat on", " her") / probability("The queen sat on", " his")));
+  EXPECT_CONTAINS(told, fmt::format("{:.3g} times as probable as \\\"her\\\"",
+                                    probability("The king sat on", " his") / probability("The king sat on", " her")));
+  EXPECT_CONTAINS(told, fmt::format("{:.3g} times as probable as \\\"his\\\"",
+                                    probability("The queen sat on", " her") / probability("The queen sat on", " his")));
 }
 
 TEST(Glossary, HasTheTermsOfTheFirstChapter) {
   const std::string text = "\n" + read_file(std::string(VITRINE_SOURCE) + "/" + kFolder + "glossary.md");
-  for (const char* term : {"transformer", "neural network", "token", "vocabulary", "embedding", "vector", "layer", "attention", "head", "query",
-                           "key", "value", "residual stream", "norm", "MLP", "logit", "softmax", "probability", "gradient", "loss", "parameter"})
+  for (const char* term :
+       {"transformer", "neural network", "token",    "vocabulary", "embedding",       "vector", "layer", "attention",
+        "head",        "query",          "key",      "value",      "residual stream", "norm",   "MLP",   "logit",
+        "softmax",     "probability",    "gradient", "loss",       "parameter"})
     EXPECT_TRUE(std::regex_search(text, std::regex("\n## ([^\n]*, )?" + std::string(term) + "(,[^\n]*)?\n\n[A-Z]"))) << term;
 }
 
@@ -224,8 +241,10 @@ TEST(Steps, LinesOfATemplate) {
 
 TEST(Steps, GuessesAndTheFoldForEngineers) {
   const PictureJson step = step_of(
-      "# Title\n\n## What?\n\nFirst.\n\nguess: How many?\nchoice: 3\nchoice: {{ n }}\nchoice: 3\nanswer: {{ n }}\nreveal: It is {{ n }}.\n\n"
-      "Second.\n\nguess: Which word?\nanswer: his\nreveal: His.\n\nguess: No choice?\nchoice: {{ n }}\nchoice: 4\nanswer: 4\nreveal: 4.\n\n"
+      "# Title\n\n## What?\n\nFirst.\n\nguess: How many?\nchoice: 3\nchoice: {{ n }}\nchoice: 3\nanswer: {{ n }}\nreveal: It is "
+      "{{ n }}.\n\n"
+      "Second.\n\nguess: Which word?\nanswer: his\nreveal: His.\n\nguess: No choice?\nchoice: {{ n }}\nchoice: 4\nanswer: "
+      "4\nreveal: 4.\n\n"
       "pictures: a\nengineers:\nThird.\n\n    f = g\npictures: b c\nshape: q | | 2 key\n",
       {{"n", 4}});
   EXPECT_EQ(step.at("text"), (std::vector<std::string>{"First.", "Second."}));
@@ -240,12 +259,11 @@ TEST(Steps, GuessesAndTheFoldForEngineers) {
 }
 
 TEST(Steps, MistakesOfGuessesAreNamed) {
-  const auto message = [](const std::string& text) {
-    return message_of<InputError>([&] { step_of("# Title\n" + text); });
-  };
+  const auto message = [](const std::string& text) { return message_of<InputError>([&] { step_of("# Title\n" + text); }); };
   EXPECT_CONTAINS(message("guess: How?\nanswer: so\n"), "text: \"guess: How?\" has no reveal");
   EXPECT_CONTAINS(message("guess: How?\nreveal: So.\n"), "has no answer");
-  EXPECT_CONTAINS(message("guess: How?\nchoice: a\nchoice: b\nanswer: c\nreveal: C.\n"), "the answer \"c\", which is none of its choices");
+  EXPECT_CONTAINS(message("guess: How?\nchoice: a\nchoice: b\nanswer: c\nreveal: C.\n"),
+                  "the answer \"c\", which is none of its choices");
   EXPECT_CONTAINS(message("choice: a\n"), "\"choice: a\" stands in front of every \"guess: QUESTION\"");
   EXPECT_CONTAINS(message("engineers:\nguess: How?\n"), "stands behind \"engineers:\"");
 }

@@ -194,7 +194,8 @@ PictureJson data_of_embedding_cosine(Studio& studio) {
   for (size_t i = 0; i < n; ++i) {
     PictureJson pieces = PictureJson::array();
     for (const int32_t id : chosen.ids[i]) pieces.push_back(studio.piece(studio.mention(id)));
-    p["words"].push_back({{"label", chosen.labels[i]}, {"ids", chosen.ids[i]}, {"pieces", pieces}, {"tokens", chosen.ids[i].size()}});
+    p["words"].push_back(
+        {{"label", chosen.labels[i]}, {"ids", chosen.ids[i]}, {"pieces", pieces}, {"tokens", chosen.ids[i].size()}});
   }
   p["groups"] = chosen.groups;
   p["cosine"] = table(grid);

@@ -16,7 +16,8 @@ PictureJson data_of_lookup(Studio& studio) {
   std::vector<size_t> shown;
   for (size_t s = 0; s < sources; ++s)
     if (std::isfinite(seen.row_scores[s])) shown.push_back(s);
-  const size_t best = *std::max_element(shown.begin(), shown.end(), [&](size_t a, size_t b) { return seen.row_weights[a] < seen.row_weights[b]; });
+  const size_t best = *std::max_element(shown.begin(), shown.end(),
+                                        [&](size_t a, size_t b) { return seen.row_weights[a] < seen.row_weights[b]; });
   constexpr size_t kMost = 24, kComponents = 12;
   if (shown.size() > kMost) {
     std::nth_element(shown.begin(), shown.begin() + kMost, shown.end(),
@@ -36,13 +37,15 @@ PictureJson data_of_lookup(Studio& studio) {
   }
   const double cosine = mixture > 0 && picked > 0 ? dot / std::sqrt(mixture * picked) : 0;
   PictureJson p = present(
-      fmt::format("Layer {}, head {}, as a lookup. A database compares a query with its keys and returns the value of the one that "
-                  "matches. Here every key matches a little: the weights say how much, and the result is the mixture of all values "
-                  "with these weights, the last row of the grid.",
-                  seen.row_layer, seen.row_head),
-      fmt::format("The best match is token {} with weight {:.3f}; a database would return its value alone. The mixture's cosine with "
-                  "that value is {:.3f}.",
-                  best, static_cast<double>(seen.row_weights[best]), cosine));
+      fmt::format(
+          "Layer {}, head {}, as a lookup. A database compares a query with its keys and returns the value of the one that "
+          "matches. Here every key matches a little: the weights say how much, and the result is the mixture of all values "
+          "with these weights, the last row of the grid.",
+          seen.row_layer, seen.row_head),
+      fmt::format(
+          "The best match is token {} with weight {:.3f}; a database would return its value alone. The mixture's cosine with "
+          "that value is {:.3f}.",
+          best, static_cast<double>(seen.row_weights[best]), cosine));
   p["layer"] = seen.row_layer;
   p["head"] = seen.row_head;
   p["target"] = seen.row_target;

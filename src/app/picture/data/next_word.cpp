@@ -102,14 +102,14 @@ constexpr std::array kPictures = {
         {"norm-statistics", "In and out of each norm", "Mean, deviation and root mean square entering and leaving each norm"},
         kNeedNorms,
         data_of_norm_statistics},
-    PictureEntry{
-        {"half-range", "Where float16 ends", "Squares in float32, float16 and bfloat16"}, 0, data_of_half_range, kToy},
+    PictureEntry{{"half-range", "Where float16 ends", "Squares in float32, float16 and bfloat16"}, 0, data_of_half_range, kToy},
     PictureEntry{
         {"head-grouping", "Heads and their groups", "Which query heads share keys and values"}, 0, data_of_head_grouping, kModel},
-    PictureEntry{{"head-sizes", "How many heads, and how large", "Numbers of heads and of key and value heads, and what each costs"},
-                 0,
-                 data_of_head_sizes,
-                 kModel},
+    PictureEntry{
+        {"head-sizes", "How many heads, and how large", "Numbers of heads and of key and value heads, and what each costs"},
+        0,
+        data_of_head_sizes,
+        kModel},
     PictureEntry{{"softmax", "From scores to weights", "One row of attention scores and the weights they become"},
                  kNeedScores,
                  data_of_softmax,

@@ -43,7 +43,8 @@ struct Start {
 };
 Start start_at(int64_t width) {
   const auto d = static_cast<size_t>(width);
-  const std::vector<double> hidden = normals(2 * kSeed, kVectorsAtStart * d), table = normals(2 * kSeed + 1, kTableRowsAtStart * d);
+  const std::vector<double> hidden = normals(2 * kSeed, kVectorsAtStart * d),
+                            table = normals(2 * kSeed + 1, kTableRowsAtStart * d);
   std::vector<double> logits;
   for (size_t i = 0; i < kVectorsAtStart; ++i)
     for (size_t r = 0; r < kTableRowsAtStart; ++r) {
@@ -88,10 +89,11 @@ PictureJson data_of_initial_scale(Studio& studio) {
   if (std::find(widths.begin(), widths.end(), width) == widths.end()) widths.push_back(width);
   std::sort(widths.begin(), widths.end());
   PictureJson p = present(
-      fmt::format("An experiment with random numbers (normal, deviation 1, seed {}), before any training: {} vectors times a table of {} "
-                  "rows. A logit is a sum of as many products as a vector has numbers, so its deviation grows with the root of that "
-                  "number; rows that start at deviation 1/√d keep it at 1, whatever the width.",
-                  kSeed, kVectorsAtStart, kTableRowsAtStart),
+      fmt::format(
+          "An experiment with random numbers (normal, deviation 1, seed {}), before any training: {} vectors times a table of {} "
+          "rows. A logit is a sum of as many products as a vector has numbers, so its deviation grows with the root of that "
+          "number; rows that start at deviation 1/√d keep it at 1, whatever the width.",
+          kSeed, kVectorsAtStart, kTableRowsAtStart),
       "");
   p["seed"] = kSeed;
   p["vectors"] = kVectorsAtStart;
@@ -106,9 +108,10 @@ PictureJson data_of_initial_scale(Studio& studio) {
     p["scaled"].push_back(number(start.scaled));
     p["root"].push_back(number(std::sqrt(static_cast<double>(d))));
     if (d == width)
-      p["alt"] = fmt::format("At this model's width of {} the vectors have deviation {:.3f}; logits have {:.3f} without the factor and "
-                             "{:.3f} with it.",
-                             d, start.hidden, start.plain, start.scaled);
+      p["alt"] = fmt::format(
+          "At this model's width of {} the vectors have deviation {:.3f}; logits have {:.3f} without the factor and "
+          "{:.3f} with it.",
+          d, start.hidden, start.plain, start.scaled);
   }
   p["tables"] = PictureJson::parse(R"json([
     {"note": "deviations; {vectors} random vectors, a table of {rows} random rows, seed {seed}",
@@ -127,9 +130,11 @@ PictureJson data_of_initial_scale(Studio& studio) {
 PictureJson data_of_half_range(Studio&) {
   const auto [largest, smallest] = square_range();
   PictureJson p = present(
-      fmt::format("Squares of numbers, as a norm needs them, in three formats. float16 ends at {:.0f}: from {:.0f} on a square is "
-                  "infinite, and a vector divided by it is zero. Therefore norms compute in float32, whatever the format of the rest.",
-                  static_cast<double>(f16_to_f32(0x7bff)), static_cast<double>(f16_to_f32(static_cast<uint16_t>(f32_to_f16(largest) + 1)))),
+      fmt::format(
+          "Squares of numbers, as a norm needs them, in three formats. float16 ends at {:.0f}: from {:.0f} on a square is "
+          "infinite, and a vector divided by it is zero. Therefore norms compute in float32, whatever the format of the rest.",
+          static_cast<double>(f16_to_f32(0x7bff)),
+          static_cast<double>(f16_to_f32(static_cast<uint16_t>(f32_to_f16(largest) + 1)))),
       fmt::format("The largest float16 number whose square is finite is {}; its square is {}.", written(largest),
                   written(in_f16(largest * largest))));
   p["largest"] = number(static_cast<double>(largest));

@@ -33,7 +33,8 @@ PictureJson regions_row(const std::string& name, int64_t inputs, int64_t units, 
           {"inputs", inputs},
           {"units", units},
           {"log10", number(log10)},
-          {"regions", log10 < kExactDigits ? fmt::format("{:.0f}", std::round(std::pow(10, log10))) : fmt::format("10^{:.0f}", log10)}};
+          {"regions",
+           log10 < kExactDigits ? fmt::format("{:.0f}", std::round(std::pow(10, log10))) : fmt::format("10^{:.0f}", log10)}};
 }
 
 }  // namespace
@@ -44,13 +45,15 @@ PictureJson data_of_mlp_regions(Studio& studio) {
   const bool through_origin = !facts.has_bias(facts.gated ? "mlp.W_gate" : "mlp.W_in");
   const double log10 = log10_regions(inputs, units, through_origin);
   PictureJson p = present(
-      fmt::format("Each hidden unit cuts the space of inputs in two: above zero on one side, below on the other. {} units cut a space "
-                  "of {} dimensions into at most 10^{:.0f} regions, each with a formula of its own. How many of them trained weights "
-                  "reach is not known; this is the bound that geometry sets.",
-                  units, inputs, log10),
-      fmt::format("The bound for the toy with 2 inputs and 3 hidden units is 6; for this model's {} inputs and {} hidden units it is "
-                  "10^{:.0f}.",
-                  inputs, units, log10));
+      fmt::format(
+          "Each hidden unit cuts the space of inputs in two: above zero on one side, below on the other. {} units cut a space "
+          "of {} dimensions into at most 10^{:.0f} regions, each with a formula of its own. How many of them trained weights "
+          "reach is not known; this is the bound that geometry sets.",
+          units, inputs, log10),
+      fmt::format(
+          "The bound for the toy with 2 inputs and 3 hidden units is 6; for this model's {} inputs and {} hidden units it is "
+          "10^{:.0f}.",
+          inputs, units, log10));
   p["throughOrigin"] = through_origin;
   p["formula"] = through_origin ? "2 · Σ C(units − 1, k), k from 0 to inputs − 1" : "Σ C(units, k), k from 0 to inputs";
   p["rows"] = {regions_row("the toy", 2, 3, true),
@@ -86,10 +89,11 @@ PictureJson data_of_head_sizes(Studio& studio) {
   const int64_t width = s.n_heads * s.head_dim, tokens = studio.tokens();
   const auto layers = s.n_layers - static_cast<int64_t>(studio.facts.conv_layers.size());
   PictureJson p = present(
-      fmt::format("The {} numbers of all queries of a layer may be shared out in other ways. More heads: more patterns of attention a "
-                  "layer, each with fewer numbers to compare; the matrices and the products of queries with keys cost the same. Fewer "
-                  "key and value heads: a smaller cache, and less that differs between heads. This model has {} of {}, and {}.",
-                  width, plural(s.n_heads, "head"), plural(s.head_dim, "number"), plural(s.n_kv_heads, "key and value head")),
+      fmt::format(
+          "The {} numbers of all queries of a layer may be shared out in other ways. More heads: more patterns of attention a "
+          "layer, each with fewer numbers to compare; the matrices and the products of queries with keys cost the same. Fewer "
+          "key and value heads: a smaller cache, and less that differs between heads. This model has {} of {}, and {}.",
+          width, plural(s.n_heads, "head"), plural(s.head_dim, "number"), plural(s.n_kv_heads, "key and value head")),
       fmt::format("{} of {} in a layer: {} patterns in all. A token costs {} bytes of cache in f32.", plural(s.n_heads, "head"),
                   plural(s.head_dim, "number"), s.n_heads * layers, 2 * s.n_kv_heads * s.head_dim * layers * 4));
   p["width"] = width;
@@ -99,7 +103,8 @@ PictureJson data_of_head_sizes(Studio& studio) {
   for (int64_t heads = 1; heads <= width; ++heads) {
     const int64_t size = width / heads;
     const bool here = heads == s.n_heads;
-    const bool usual = width % heads == 0 && size >= 8 && (size & (size - 1)) == (s.head_dim & (s.head_dim - 1) ? size & (size - 1) : 0);
+    const bool usual =
+        width % heads == 0 && size >= 8 && (size & (size - 1)) == (s.head_dim & (s.head_dim - 1) ? size & (size - 1) : 0);
     if (!here && (width % heads != 0 || !usual)) continue;
     p["heads"].push_back({{"heads", heads},
                           {"size", size},
@@ -113,7 +118,9 @@ PictureJson data_of_head_sizes(Studio& studio) {
     if (s.n_heads % kv != 0) continue;
     const int64_t projections = 2 * s.d_model * kv * s.head_dim;
     p["sharing"].push_back({{"kvHeads", kv},
-                            {"title", kv == s.n_heads ? "one for each head (MHA)" : kv == 1 ? "one for all (MQA)" : "groups (GQA)"},
+                            {"title", kv == s.n_heads ? "one for each head (MHA)"
+                                      : kv == 1       ? "one for all (MQA)"
+                                                      : "groups (GQA)"},
                             {"here", kv == s.n_kv_heads},
                             {"parameters", projections * layers},
                             {"cacheBytes", 2 * kv * s.head_dim * layers * int64_t{4}}});

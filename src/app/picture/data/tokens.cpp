@@ -34,8 +34,10 @@ struct Part {
 
 // The text that a vocabulary of growing size cuts: a fable of Aesop's, George Fyler Townsend's translation (examples/fables.txt).
 constexpr std::string_view kFable =
-    "A Crab said to her son: \"Why do you walk so one-sided, my child? It is far more becoming to go straight forward.\" The young "
-    "Crab replied: \"Quite true, dear mother; and if you will show me the straight way, I will promise to walk in it.\" The mother "
+    "A Crab said to her son: \"Why do you walk so one-sided, my child? It is far more becoming to go straight forward.\" The "
+    "young "
+    "Crab replied: \"Quite true, dear mother; and if you will show me the straight way, I will promise to walk in it.\" The "
+    "mother "
     "tried in vain, and submitted without remonstrance to the reproof of her child.";
 
 // The pair that merges next: the lowest order, the leftmost of equal ones.
@@ -220,7 +222,8 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
     for (Part& part : parts_of(tokenizer, id, token++)) parts.push_back(std::move(part));
   const size_t characters = parts.size();
   std::vector<std::pair<double, int32_t>> joined;  // order of the merge, and what it made
-  merge_all(tokenizer, parts, [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
+  merge_all(tokenizer, parts,
+            [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
   if (joined.empty())
     return absent("This tokenizer does not build its tokens by merging pairs, so its vocabulary has no smaller ones inside it.");
   std::sort(joined.begin(), joined.end());
@@ -257,7 +260,8 @@ PictureJson data_of_vocabulary_size(Studio& studio) {
   p["dModel"] = studio.facts.shape.d_model;
   p["vocabSize"] = vocab_size;
   p["caption"] = fmt::format(
-      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of {} "
+      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of "
+      "{} "
       "numbers to the embedding table; the text becomes shorter, first quickly, then slowly.",
       kFable.size(), studio.facts.shape.d_model);
   p["alt"] = fmt::format("{} tokens without any merge, with {} entries; {} tokens with all {} entries.", characters, alphabet,

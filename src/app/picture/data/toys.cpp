@@ -62,7 +62,9 @@ PictureJson region_of_toy(int mask) {
   }
   return {{"mask", mask},
           {"on", on},
-          {"units", mask == 7 ? "all" : mask == 0 ? "none" : which},
+          {"units", mask == 7   ? "all"
+                    : mask == 0 ? "none"
+                                : which},
           {"linear", {number(a), number(b)}},
           {"quadratic", {number(aa), number(ab), number(bb)}},
           {"relu", sum_of({{a, "x[0]"}, {b, "x[1]"}})},
@@ -194,7 +196,8 @@ PictureJson data_of_activation_curves(Studio& studio) {
 PictureJson data_of_mlp_surfaces(Studio&) {
   PictureJson p = present(
       "A toy with two inputs, three hidden units and fixed weights: its first output over a square of inputs. Linear is a plane; "
-      "with ReLU it is bent along three lines, flat in each of six regions, from the one with all units above zero to the one with none; a gate (ReGLU) makes each region a quadratic; GELU "
+      "with ReLU it is bent along three lines, flat in each of six regions, from the one with all units above zero to the one "
+      "with none; a gate (ReGLU) makes each region a quadratic; GELU "
       "instead of ReLU (GeGLU) smooths the borders.",
       "Four surfaces over inputs from −2 to 2: a slope, a folded slope, a curved one with sharp folds, the same with soft folds; "
       "and a map of the six regions, one for each set of hidden units above zero.");

@@ -129,7 +129,8 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
       return shown.starts_with(key);
     };
     const auto guess = [&]() -> Guess& {
-      if (guesses.empty()) throw InputError(name + ": \"" + std::string(line) + "\" stands in front of every \"guess: QUESTION\"");
+      if (guesses.empty())
+        throw InputError(name + ": \"" + std::string(line) + "\" stands in front of every \"guess: QUESTION\"");
       return guesses.back();
     };
     if (is("# ")) {
@@ -145,7 +146,8 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
     } else if (is("pictures: ")) {
       append(part.pictures, split(rest, ' '));
     } else if (is("guess: ")) {
-      if (for_engineers) throw InputError(name + ": \"" + std::string(line) + "\" stands behind \"engineers:\"; guesses stand in front");
+      if (for_engineers)
+        throw InputError(name + ": \"" + std::string(line) + "\" stands behind \"engineers:\"; guesses stand in front");
       guesses.push_back({.question = std::string(rest), .answer = "", .reveal = "", .choices = {}, .after = learner.text.size()});
     } else if (is("choice: ")) {
       guess().choices.emplace_back(rest);
@@ -170,8 +172,7 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
           {"source", excerpts(files, {tags.begin(), tags.end()})},
           {"shapes", std::move(shapes)},
           {"pictures", learner.pictures},
-          {"engineers",
-           {{"text", engineers.text}, {"formula", engineers.formula}, {"pictures", engineers.pictures}}}};
+          {"engineers", {{"text", engineers.text}, {"formula", engineers.formula}, {"pictures", engineers.pictures}}}};
 }
 
 }  // namespace vitrine

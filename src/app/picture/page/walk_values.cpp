@@ -97,7 +97,8 @@ PictureJson distant_embeddings(const PictureJson& pictures) {
   std::sort(pairs.begin(), pairs.end());
   PictureJson list = PictureJson::array();
   for (const size_t at : {size_t{0}, pairs.size() / 2})
-    list.push_back({{"first", words[pairs[at].second.first].at("label")}, {"second", words[pairs[at].second.second].at("label")}});
+    list.push_back(
+        {{"first", words[pairs[at].second.first].at("label")}, {"second", words[pairs[at].second.second].at("label")}});
   return list;
 }
 
@@ -108,8 +109,9 @@ PictureJson look_values(const PictureJson& pictures) {
   PictureJson looks;
   std::string most;
   double largest = -1;
-  for (const auto& [key, name, place] : {std::tuple{"onFirst", "first", "the first token"},
-                                         std::tuple{"onPrevious", "previous", "the token before"}, std::tuple{"onSelf", "self", "the token itself"}}) {
+  for (const auto& [key, name, place] :
+       {std::tuple{"onFirst", "first", "the first token"}, std::tuple{"onPrevious", "previous", "the token before"},
+        std::tuple{"onSelf", "self", "the token itself"}}) {
     double sum = 0, count = 0;
     for (const PictureJson& layer : picture->at(key))
       for (const PictureJson& weight : layer)
@@ -186,7 +188,9 @@ PictureJson growth_values(const PictureJson& pictures) {
   return {{"with", with.back()},
           {"without", last},
           {"finite", finite},
-          {"what", !finite || share > 2 ? "larger" : share < 0.5 ? "smaller" : "about the same"}};
+          {"what", !finite || share > 2 ? "larger"
+                   : share < 0.5        ? "smaller"
+                                        : "about the same"}};
 }
 
 // "The king sat on" and "The queen sat on": how probable " his" and " her" are after each. Nothing for a model that has no such
@@ -207,7 +211,8 @@ PictureJson thread_values(Studio& studio, const PictureJson& pictures) {
       ids.push_back(id);
       const int64_t context = studio.facts.shape.context_length;
       if (context > 0 && static_cast<int64_t>(ids.size()) > context) return nullptr;
-      if (id >= studio.facts.shape.vocab_size || std::any_of(ids.begin(), ids.end(), [&](int32_t one) { return one >= studio.facts.shape.vocab_size; }))
+      if (id >= studio.facts.shape.vocab_size ||
+          std::any_of(ids.begin(), ids.end(), [&](int32_t one) { return one >= studio.facts.shape.vocab_size; }))
         return nullptr;
       thread[std::string(whose) + "_" + who] = std::exp(static_cast<double>(studio.engine.token_logprobs(ids).back()));
     }
@@ -323,7 +328,9 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
   std::sort(others.begin(), others.end());
   PictureJson vocabulary = nullptr;
   if (const PictureJson* picture = available(pictures, "vocabulary-size"))
-    vocabulary = {{"characters", picture->at("tokens").front()}, {"tokens", picture->at("tokens").back()}, {"bytes", picture->at("bytes")},
+    vocabulary = {{"characters", picture->at("tokens").front()},
+                  {"tokens", picture->at("tokens").back()},
+                  {"bytes", picture->at("bytes")},
                   {"alphabet", picture->at("entries").front()}};
   PictureJson regions = nullptr;
   if (const PictureJson* picture = available(pictures, "mlp-regions")) regions = picture->at("rows")[1].at("regions");
@@ -369,7 +376,8 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"dense_layers", facts.dense_layers},
           {"n_tokens", studio.tokens()},
           {"n_words", std::distance(std::istream_iterator<std::string>(in), {})},
-          {"n_characters", std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; })},
+          {"n_characters",
+           std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; })},
           {"n_parameters", facts.parameter_count},
           {"spelled", studio.spelled()},
           {"bos", std::move(bos)},
