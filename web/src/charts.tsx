@@ -144,7 +144,7 @@ function Grid({ spec, paths, pick }: Props<GridSpec>) {
         {...(picked === null ? {} : { picks: spec.pick!.says, onPick: (row: number, col: number) => picked(at(row, col)) })}
         describe={(row, col) => paths.text(spec.hint, at(row, col)) + offered(spec.pick)}
       />
-      <ScaleKey scale={spec.scale} label={paths.text(spec.key.label)} low={spec.key.low ?? end(0)} high={spec.key.high ?? end(most)} />
+      <ScaleKey scale={spec.scale} label={paths.text(spec.key.label)} low={spec.key.low ?? end(spec.scale === "diverging" ? -most : 0)} high={spec.key.high ?? end(most)} />
     </>
   );
 }

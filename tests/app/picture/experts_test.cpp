@@ -145,13 +145,13 @@ std::string told(const std::string& model) {
   Engine engine(model, kF32);
   const PictureJson document = explain_document(engine, ids_prompt({5, 3, 7, 9, 2}));
   for (const PictureJson& step : document.at("steps"))
-    if (step.at("id") == "mlp") return step.at("text").dump() + step.at("formula").dump();
+    if (step.at("id") == "mlp") return step.at("text").dump() + step.at("engineers").dump();
   return "";
 }
 
 TEST(ExpertsOf, ThePageTellsWhatTheFamilyDoes) {
   const std::string mixtral = told(Golden::open("mixtral").model());
-  EXPECT_CONTAINS(mixtral, "It has 4 MLPs, the experts, and each token goes through 2 of them.");
+  EXPECT_CONTAINS(mixtral, "It has 4 multilayer perceptrons (MLPs), the experts, and each token goes through 2 of them.");
   EXPECT_CONTAINS(mixtral, "probabilities divided by their sum");
   EXPECT_CONTAINS(mixtral, "\"scores = W_router y\"");
   EXPECT_CONTAINS(told(variant("qwen3_moe_dense_layers")), "Layers without experts (0, 2, 3) have one MLP");

@@ -106,13 +106,16 @@ PictureJson steps_of(const std::string& model, const Json& keys = Json::object()
   return explain_document(engine, ids_prompt({3, 5, 7})).at("steps");
 }
 
-// A step's formulas and sentences, one a line.
+// A step's formulas and sentences, one a line, those for engineers and the answers of guesses included.
 std::string words_of(const PictureJson& steps, const char* id) {
   std::string words;
   for (const PictureJson& step : steps)
-    if (step.at("id") == id)
-      for (const char* key : {"formula", "text"})
-        for (const PictureJson& line : step.at(key)) words += line.get<std::string>() + "\n";
+    if (step.at("id") == id) {
+      for (const PictureJson& part : {step, step.at("engineers")})
+        for (const char* key : {"formula", "text"})
+          for (const PictureJson& line : part.at(key)) words += line.get<std::string>() + "\n";
+      for (const PictureJson& guess : step.at("guesses")) words += guess.at("reveal").get<std::string>() + "\n";
+    }
   return words;
 }
 
@@ -167,7 +170,7 @@ TEST(Words, WindowsOfEveryLayerOrOfSome) {
 TEST(Words, NormsBehindTheSumLeaveNoPlainSum) {
   const PictureJson after = steps_of("classic_post"), before = steps_of("classic_pre");
   EXPECT_CONTAINS(words_of(after, "residual"), "x ← norm(x + attention(x))");
-  EXPECT_CONTAINS(words_of(after, "residual"), "a norm then brings the sum back to one size");
+  EXPECT_CONTAINS(words_of(after, "residual"), "then the sum is brought back to one size");
   EXPECT_EQ(words_of(after, "residual").find("only ever add"), std::string::npos);
   EXPECT_EQ(words_of(after, "attribution").find("final norm"), std::string::npos);
   EXPECT_CONTAINS(words_of(before, "residual"), "Because parts only ever add");

@@ -115,6 +115,7 @@ export function Surfaces({ picture: p }: { picture: MlpSurfaces }) {
               <XyChart label="The chosen slice of ReGLU and of GeGLU." {...gated} height={230} right={64} />
             </div>
           </div>
+          <Formulas picture={p} palette={palette} />
         </>
       )}
     </div>
@@ -171,6 +172,26 @@ export function regionPolygons(p: MlpSurfaces): { region: number; polygon: Point
   });
 }
 
+/** The six regions with what holds in each. */
+function Formulas({ picture: p, palette }: { picture: MlpSurfaces; palette: readonly string[] }) {
+  return (
+    <div class="table-scroll" tabIndex={0} role="region" aria-label="A formula for each region">
+      <table class="region-list">
+        <thead><tr><th scope="col">Units above zero</th><th scope="col">y[0] with ReLU</th><th scope="col">with ReGLU</th></tr></thead>
+        <tbody>
+          {p.pieces.map((piece) => (
+            <tr key={piece.mask}>
+              <th scope="row"><i class="swatch" style={{ background: palette[piece.mask] }} /> {piece.on} ({piece.units})</th>
+              <td>{piece.relu}</td>
+              <td>{piece.reglu}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
 /** What holds in a region, as lines of its note. */
 function formulasOf(p: MlpSurfaces, region: number): string {
   const piece = p.pieces.find(({ mask }) => mask === region);
@@ -200,18 +221,6 @@ function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: reado
           <text class="axis-label" x={22} y={12}>x[1] ↑</text>
         </Drawing>
       )}
-      <table class="region-list">
-        <thead><tr><th scope="col">Units above zero</th><th scope="col">y[0] with ReLU</th><th scope="col">with ReGLU</th></tr></thead>
-        <tbody>
-          {p.pieces.map((piece) => (
-            <tr key={piece.mask}>
-              <th scope="row"><i class="swatch" style={{ background: palette[piece.mask] }} /> {piece.on} ({piece.units})</th>
-              <td>{piece.relu}</td>
-              <td>{piece.reglu}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
       <p class="remark">A digit for each hidden unit: 1 above zero, 0 cut off. The borders are the lines on which one unit's input is zero.</p>
     </div>
   );

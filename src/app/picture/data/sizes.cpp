@@ -25,17 +25,34 @@ double log10_regions(int64_t inputs, int64_t units, bool through_origin) {
   return log10_of_sum(logs) + (through_origin ? std::log10(2.0) : 0);
 }
 
-constexpr double kExactDigits = 15;  // below, the count itself is written
+// The same count in integers, where it is small.
+int64_t regions(int64_t inputs, int64_t units, bool through_origin) {
+  const int64_t planes = through_origin ? units - 1 : units, last = std::min(through_origin ? inputs - 1 : inputs, planes);
+  int64_t sum = 0, choose = 1;
+  for (int64_t k = 0; k <= last; ++k) {
+    sum += choose;
+    choose = choose * (planes - k) / (k + 1);
+  }
+  return through_origin ? 2 * sum : sum;
+}
+
+// "15995904", "about 2.2·10^2678".
+std::string regions_text(int64_t inputs, int64_t units, bool through_origin) {
+  constexpr double kExactDigits = 10;
+  const double log10 = log10_regions(inputs, units, through_origin);
+  if (log10 < kExactDigits) return std::to_string(regions(inputs, units, through_origin));
+  return fmt::format("about {:.1f}·10^{:.0f}", std::pow(10, log10 - std::floor(log10)), std::floor(log10));
+}
 
 PictureJson regions_row(const std::string& name, int64_t inputs, int64_t units, bool through_origin) {
-  const double log10 = log10_regions(inputs, units, through_origin);
   return {{"name", name},
           {"inputs", inputs},
           {"units", units},
-          {"log10", number(log10)},
-          {"regions",
-           log10 < kExactDigits ? fmt::format("{:.0f}", std::round(std::pow(10, log10))) : fmt::format("10^{:.0f}", log10)}};
+          {"log10", number(log10_regions(inputs, units, through_origin))},
+          {"regions", regions_text(inputs, units, through_origin)}};
 }
+
+bool is_power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
 
 }  // namespace
 
@@ -43,17 +60,17 @@ PictureJson data_of_mlp_regions(Studio& studio) {
   const ModelFacts& facts = studio.facts;
   const int64_t inputs = facts.shape.d_model, units = facts.experts ? facts.experts->d_ff : facts.shape.d_ff;
   const bool through_origin = !facts.has_bias(facts.gated ? "mlp.W_gate" : "mlp.W_in");
-  const double log10 = log10_regions(inputs, units, through_origin);
+  const std::string most = regions_text(inputs, units, through_origin);
   PictureJson p = present(
       fmt::format(
-          "Each hidden unit cuts the space of inputs in two: above zero on one side, below on the other. {} units cut a space "
-          "of {} dimensions into at most 10^{:.0f} regions, each with a formula of its own. How many of them trained weights "
+          "Each hidden unit cuts the space of inputs in two: above zero on one side, below on the other. {} can cut a space "
+          "of {} into {}, each with a formula of its own, and not into more. How many of them the weights "
           "reach is not known; this is the bound that geometry sets.",
-          units, inputs, log10),
+          plural(units, "unit"), plural(inputs, "dimension"), most == "1" ? "1 region" : most + " regions"),
       fmt::format(
-          "The bound for the toy with 2 inputs and 3 hidden units is 6; for this model's {} inputs and {} hidden units it is "
-          "10^{:.0f}.",
-          inputs, units, log10));
+          "The bound for the toy with 2 inputs and 3 hidden units is 6; for this model (inputs: {}, hidden units: {}) it is "
+          "{}.",
+          inputs, units, most));
   p["throughOrigin"] = through_origin;
   p["formula"] = through_origin ? "2 · Σ C(units − 1, k), k from 0 to inputs − 1" : "Σ C(units, k), k from 0 to inputs";
   p["rows"] = {regions_row("the toy", 2, 3, true),
@@ -78,8 +95,8 @@ PictureJson data_of_mlp_regions(Studio& studio) {
     {"kind": "xy", "label": "How many regions hidden units can make, as a power of ten.", "height": 250,
      "x": {"label": "hidden units"}, "y": {"label": "regions: 10 to the", "zero": true},
      "series": [
-       {"name": "regions", "tone": "mlp strong", "draw": "line", "x": "units.*", "y": "log10.*", "hint": "{units.*|count} hidden units\nat most 10^{log10.*|.1f} regions"},
-       {"name": "on or off, any way", "tone": "plain", "draw": "line", "dashed": true, "x": "units.*", "y": "signs.*", "hint": "{units.*|count} hidden units\n10^{signs.*|.1f} combinations of on and off"}]}
+       {"name": "regions", "tone": "mlp strong", "draw": "line", "x": "units.*", "y": "log10.*", "hint": "hidden units: {units.*|count}\nregions at most: 10^{log10.*|.1f}"},
+       {"name": "on or off, any way", "tone": "plain", "draw": "line", "dashed": true, "x": "units.*", "y": "signs.*", "hint": "hidden units: {units.*|count}\ncombinations of on and off: 10^{signs.*|.1f}"}]}
   ])json");
   return p;
 }
@@ -90,12 +107,14 @@ PictureJson data_of_head_sizes(Studio& studio) {
   const auto layers = s.n_layers - static_cast<int64_t>(studio.facts.conv_layers.size());
   PictureJson p = present(
       fmt::format(
-          "The {} numbers of all queries of a layer may be shared out in other ways. More heads: more patterns of attention a "
+          "The numbers of all queries of a layer, {} of them, may be shared out in other ways. More heads: more patterns of "
+          "attention a "
           "layer, each with fewer numbers to compare; the matrices and the products of queries with keys cost the same. Fewer "
           "key and value heads: a smaller cache, and less that differs between heads. This model has {} of {}, and {}.",
           width, plural(s.n_heads, "head"), plural(s.head_dim, "number"), plural(s.n_kv_heads, "key and value head")),
-      fmt::format("{} of {} in a layer: {} patterns in all. A token costs {} bytes of cache in f32.", plural(s.n_heads, "head"),
-                  plural(s.head_dim, "number"), s.n_heads * layers, 2 * s.n_kv_heads * s.head_dim * layers * 4));
+      fmt::format("{} of {} in a layer: {} in all. A token costs {} bytes of cache in f32.", plural(s.n_heads, "head"),
+                  plural(s.head_dim, "number"), plural(s.n_heads * layers, "pattern"),
+                  2 * s.n_kv_heads * s.head_dim * layers * 4));
   p["width"] = width;
   p["layers"] = layers;
   p["nTokens"] = tokens;
@@ -103,9 +122,9 @@ PictureJson data_of_head_sizes(Studio& studio) {
   for (int64_t heads = 1; heads <= width; ++heads) {
     const int64_t size = width / heads;
     const bool here = heads == s.n_heads;
-    const bool usual =
-        width % heads == 0 && size >= 8 && (size & (size - 1)) == (s.head_dim & (s.head_dim - 1) ? size & (size - 1) : 0);
-    if (!here && (width % heads != 0 || !usual)) continue;
+    // Sizes of one kind with the model's: powers of two, where its own is one.
+    const bool usual = width % heads == 0 && size >= 8 && (is_power_of_two(size) || !is_power_of_two(s.head_dim));
+    if (!here && !usual) continue;
     p["heads"].push_back({{"heads", heads},
                           {"size", size},
                           {"here", here},
@@ -135,9 +154,9 @@ PictureJson data_of_head_sizes(Studio& studio) {
   ])json");
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "bars", "title": "Patterns of attention, by the number of heads", "label": "Patterns of attention by the number of heads in a layer.", "name": "{heads.*.heads} of {heads.*.size}{heads.*.here|, this model}", "value": "heads.*.patterns",
-     "note": "{heads.*.patterns|count}", "hint": "{heads.*.heads} heads of {heads.*.size} numbers\n{heads.*.patterns|count} patterns in all layers\n{heads.*.weights|count} weights for this prompt\n{heads.*.products|count} multiplications of queries with keys"},
+     "note": "{heads.*.patterns|count}", "hint": "heads: {heads.*.heads}, numbers in each: {heads.*.size}\npatterns in all layers: {heads.*.patterns|count}\nweights for this prompt: {heads.*.weights|count}\nmultiplications of queries with keys: {heads.*.products|count}"},
     {"kind": "bars", "title": "Bytes of cache for one token, by the number of key and value heads", "label": "Bytes of cache for one token by the number of key and value heads.", "name": "{sharing.*.kvHeads}: {sharing.*.title}{sharing.*.here|, this model}", "value": "sharing.*.cacheBytes",
-     "note": "{sharing.*.cacheBytes|count}", "hint": "{sharing.*.kvHeads} key and value heads\n{sharing.*.cacheBytes|count} bytes of cache a token\n{sharing.*.parameters|count} parameters of W_K and W_V"}
+     "note": "{sharing.*.cacheBytes|count}", "hint": "key and value heads: {sharing.*.kvHeads}\nbytes of cache a token: {sharing.*.cacheBytes|count}\nparameters of W_K and W_V: {sharing.*.parameters|count}"}
   ])json");
   return p;
 }

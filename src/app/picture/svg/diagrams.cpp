@@ -284,11 +284,11 @@ Svg svg_of_mlp_surfaces(const PictureView& c) {
     const double y = 432 + 20 * static_cast<double>(row++);
     svg.rect(176, y - 10, 12, 12, color, "");
     svg.text(196, y, fmt::format("{} ({})", on, units), Anchor::start, "ink", 11);
-    svg.text(286, y, piece.at("relu").get<std::string>(), Anchor::start, "ink", 11);
-    svg.text(440, y, piece.at("reglu").get<std::string>(), Anchor::start, "ink", 11);
+    svg.text(272, y, piece.at("relu").get<std::string>(), Anchor::start, "ink", 10);
+    svg.text(396, y, piece.at("reglu").get<std::string>(), Anchor::start, "ink", 10);
   }
-  svg.text(286, 552, "ReLU", Anchor::start, "muted", 11);
-  svg.text(440, 552, "ReGLU", Anchor::start, "muted", 11);
+  svg.text(272, 552, "ReLU", Anchor::start, "muted", 11);
+  svg.text(396, 552, "ReGLU", Anchor::start, "muted", 11);
   return svg;
 }
 
