@@ -27,6 +27,9 @@ std::string windows_text(const ModelFacts& facts) {
   std::string text;
   for (const auto& [window, count] : layers)
     text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", window, count, facts.shape.n_layers);
+  if (!facts.conv_layers.empty())
+    text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", facts.recurrent ? "recurrence" : "convolution",
+                        facts.conv_layers.size(), facts.shape.n_layers);
   return text.empty() ? "none" : text;
 }
 
