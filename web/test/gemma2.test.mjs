@@ -55,8 +55,9 @@ for (const [what, args] of Object.entries(models))
         return { designs: pictures.designs.designs, sharing: pictures["head-sharing"].kinds };
       });
       assert.equal(await page.locator("svg.designs > g").count(), designs.length);
-      const layers = designs.reduce((/** @type {number} */ sum, /** @type {any} */ d) => sum + d.layers, 0);
-      assert.equal(await page.locator("svg.designs .design-mlp").count(), layers);
+      assert.equal(await page.locator("svg.designs .design-mlp").count(), designs.length);
+      const changes = designs.reduce((/** @type {number} */ sum, /** @type {any} */ d) => sum + d.windows.filter((/** @type {any} */ window, /** @type {number} */ i) => i > 0 && window !== d.windows[i - 1]).length, 0);
+      assert.equal(await page.locator("svg.designs g > :is(.design-attention, .design-local, .design-recurrent)").count(), designs.length + changes);
       const heads = sharing.reduce((/** @type {number} */ sum, /** @type {any} */ kind) => sum + kind.heads, 0);
       assert.equal(await page.locator("svg.sharing .design-attention").count(), heads);
       const alone = JSON.parse(run("picture", "designs", "--config", "gemma-2-2b", "--json")).pictures.designs;

@@ -138,7 +138,7 @@ TEST(Masks, CellsAreSharesOfPairs) {
     const PictureJson p = of_golden(model, "masks");
     const auto n = p.at("positions").get<int64_t>(), per = p.at("perCell").get<int64_t>();
     for (const PictureJson& mask : p.at("masks")) {
-      const int64_t window = mask.at("sees").is_number() ? mask.at("sees").get<int64_t>() : n;
+      const int64_t window = mask.at("window").is_number() ? mask.at("window").get<int64_t>() : n;
       const auto bins = static_cast<int64_t>(mask.at("cells").size());
       std::vector<double> seen(static_cast<size_t>(bins * bins), 0), all = seen;
       double pairs = 0;
@@ -215,7 +215,7 @@ TEST(AttentionLayer, ShapesOfTheExample) {
   EXPECT_NEAR(p.at("values")[1].at("deviation").get<double>(), 1 / std::sqrt(3.0), 0.01);
 }
 
-// Pairs (1, 0), really turned: what the picture says of the sum of their products, and below its bound.
+// Pairs (1, 0), really turned: what the picture says of the sum of their products.
 TEST(RopeDecay, IsTheDotProductOfTurnedVectors) {
   const PictureJson p = of_golden("gemma2", "rope-decay");
   Engine engine(Golden::open("gemma2").model(), kF32);

@@ -14,6 +14,17 @@ function inWords(n: number): string {
   return count(n);
 }
 
+/** Layers of one kind that follow each other. */
+function runs(windows: readonly (number | null)[]): { window: number | null; from: number; to: number }[] {
+  const found: { window: number | null; from: number; to: number }[] = [];
+  windows.forEach((window, layer) => {
+    const last = found.at(-1);
+    if (last !== undefined && last.window === window) last.to = layer + 1;
+    else found.push({ window, from: layer, to: layer + 1 });
+  });
+  return found;
+}
+
 export function SideBySide({ picture: p }: { picture: Designs }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const gap = width < 480 ? 6 : 12;
@@ -42,11 +53,9 @@ export function SideBySide({ picture: p }: { picture: Designs }) {
             return (
               <g key={d.title} class={d.own ? "own" : ""}>
                 <rect class="design-table" x={x} y={first} width={w} height={d.embeddingInLayers * up} />
-                {d.windows.map((window, layer) => (
-                  <g key={layer}>
-                    <rect class={window === null ? "design-recurrent" : window > 0 ? "design-local" : "design-attention"} x={x} y={first - (layer + 1) * up} width={attention} height={Math.max(up * 0.82, 0.4)} />
-                    <rect class="design-mlp" x={x + attention} y={first - (layer + 1) * up} width={w - attention} height={Math.max(up * 0.82, 0.4)} />
-                  </g>
+                <rect class="design-mlp" x={x + attention} y={first - d.layers * up} width={w - attention} height={d.layers * up} />
+                {runs(d.windows).map(({ window, from, to }) => (
+                  <rect key={from} class={window === null ? "design-recurrent" : window > 0 ? "design-local" : "design-attention"} x={x} y={first - to * up} width={attention} height={(to - from) * up} />
                 ))}
                 <rect class="design-table" x={x} y={first - (d.layers + d.headInLayers) * up} width={w} height={d.headInLayers * up} />
                 <text class="bar-name" transform={`translate(${x + w / 2 + 4},${bottom + 8})rotate(-90)`} text-anchor="end">{d.title}: {inWords(d.parameters.total)}</text>

@@ -291,7 +291,7 @@ PictureJson data_of_masks(Studio& studio) {
     const std::string mask = fmt::format("masks.{}.", i);
     p["charts"].push_back(
         {{"kind", "grid"},
-         {"title", fmt::format("{{{0}layers}}: sees {{{0}sees}}", mask)},
+         {"title", fmt::format("{{{0}layers}}: each position sees {{{0}sees}}", mask)},
          {"label", fmt::format("Which positions a position sees in {{{}layers}}.", mask)},
          {"values", mask + "cells.*.*"},
          {"rows", "{starts.#0}"},
