@@ -42,7 +42,7 @@ export function SideBySide({ picture: p }: { picture: Designs }) {
     x: x + w / 2, y: bottom - ((d.embeddingInLayers + d.layers / 2) * up), series: 0,
     text: `${d.title}\n${inWords(d.parameters.total)} parameters: embedding ${inWords(d.parameters.embedding)}, attention ${inWords(d.parameters.attention)}, MLP ${inWords(d.parameters.mlp)}\n${plural(d.layers, "layer")} of width ${count(d.dModel)}; window ${d.window}\n${inWords(d.multiplyAdds.total)} multiply-adds for a token, cache ${number(d.cacheBytes / 2 ** 20)} MiB at ${count(d.comparedPositions)}`,
   }));
-  const names = 176;
+  const names = 250;
   return (
     <div ref={box} style={{ minHeight: px(bottom + names) }}>
       {width > 0 && (
