@@ -206,7 +206,7 @@ PictureJson data_of_rotated_values(Studio& studio) {
   p["prose"] = {{"moved", kMoved.back()}, {"plain", number(plain.back())}, {"turned", number(turned.back())}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Change of what attention reads, by how far all tokens are moved.", "height": 260,
-     "x": {"label": "positions that all tokens are moved by"}, "y": {"label": "change, relative to what was read", "zero": true},
+     "x": {"label": "moved by, positions"}, "y": {"label": "change, relative to what was read", "zero": true},
      "series": [
        {"name": "queries, keys", "tone": "attention", "draw": "both", "x": "moved.*", "y": "unrotated.*", "hint": "moved by {moved.*}\nchanges by {unrotated.*} of its length"},
        {"name": "values too", "tone": "mlp", "draw": "both", "x": "moved.*", "y": "rotated.*", "hint": "moved by {moved.*}, values rotated too\nchanges by {rotated.*} of its length"}]}
