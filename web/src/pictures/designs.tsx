@@ -6,6 +6,7 @@ import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 
 const tall = 260;
+const edge = 8;  // left of the first name
 
 /** "2.6 billion" */
 function inWords(n: number): string {
@@ -28,10 +29,10 @@ function runs(windows: readonly (number | null)[]): { window: number | null; fro
 export function SideBySide({ picture: p }: { picture: Designs }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const gap = width < 480 ? 6 : 12;
-  const across = Math.max(0, width - gap * p.designs.length) / p.designs.reduce((sum, d) => sum + d.dModel, 0);
+  const across = Math.max(0, width - edge - gap * p.designs.length) / p.designs.reduce((sum, d) => sum + d.dModel, 0);
   const up = tall / Math.max(...p.designs.map((d) => d.layers + d.embeddingInLayers + d.headInLayers));
   const bottom = tall + 8;
-  let left = 0;
+  let left = edge;
   const columns = p.designs.map((d) => {
     const w = Math.max(1.5, d.dModel * across);
     const x = left;
