@@ -275,7 +275,8 @@ PictureJson data_of_masks(Studio& studio) {
     const int64_t pairs = within * (within + 1) / 2 + (n - within) * within;
     p["masks"].push_back(
         {{"layers", layers_text(layers)},
-         {"sees", window == kNoWindow ? PictureJson("all before") : PictureJson(window)},
+         {"window", window == kNoWindow ? PictureJson(nullptr) : PictureJson(window)},
+         {"sees", window == kNoWindow ? std::string("everything before") : fmt::format("the last {}", window)},
          {"pairs", pairs},
          {"share", number(static_cast<double>(pairs) / (0.5 * static_cast<double>(n) * static_cast<double>(n + 1)))},
          {"kept", within},

@@ -123,8 +123,8 @@ PictureJson data_of_rope_decay(Studio& studio) {
   PictureJson p = present(
       fmt::format(
           "How the score of a query with an equal key changes as the key moves away, if every pair of components is equally "
-          "long, {} components to a head. The dashed line bounds what any query and key can reach at that distance. Both are "
-          "1 at distance 0.",
+          "long, {} components to a head. The dashed line is the factor in RoFormer's bound on the score of any query and key "
+          "(section 3.4.3): only how it falls can be compared. All are 1 at distance 0.",
           own.rotary_dim),
       "");
   std::vector<double> same, bound, slower;
