@@ -6,6 +6,7 @@ import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 
 const tall = 260;
+const edge = 8;  // left of the first name
 
 /** "2.6 billion" */
 function inWords(n: number): string {
@@ -14,13 +15,24 @@ function inWords(n: number): string {
   return count(n);
 }
 
+/** Layers of one kind that follow each other. */
+function runs(windows: readonly (number | null)[]): { window: number | null; from: number; to: number }[] {
+  const found: { window: number | null; from: number; to: number }[] = [];
+  windows.forEach((window, layer) => {
+    const last = found.at(-1);
+    if (last !== undefined && last.window === window) last.to = layer + 1;
+    else found.push({ window, from: layer, to: layer + 1 });
+  });
+  return found;
+}
+
 export function SideBySide({ picture: p }: { picture: Designs }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const gap = width < 480 ? 6 : 12;
-  const across = Math.max(0, width - gap * p.designs.length) / p.designs.reduce((sum, d) => sum + d.dModel, 0);
+  const across = Math.max(0, width - edge - gap * p.designs.length) / p.designs.reduce((sum, d) => sum + d.dModel, 0);
   const up = tall / Math.max(...p.designs.map((d) => d.layers + d.embeddingInLayers + d.headInLayers));
   const bottom = tall + 8;
-  let left = 0;
+  let left = edge;
   const columns = p.designs.map((d) => {
     const w = Math.max(1.5, d.dModel * across);
     const x = left;
@@ -31,7 +43,7 @@ export function SideBySide({ picture: p }: { picture: Designs }) {
     x: x + w / 2, y: bottom - ((d.embeddingInLayers + d.layers / 2) * up), series: 0,
     text: `${d.title}\n${inWords(d.parameters.total)} parameters: embedding ${inWords(d.parameters.embedding)}, attention ${inWords(d.parameters.attention)}, MLP ${inWords(d.parameters.mlp)}\n${plural(d.layers, "layer")} of width ${count(d.dModel)}; window ${d.window}\n${inWords(d.multiplyAdds.total)} multiply-adds for a token, cache ${number(d.cacheBytes / 2 ** 20)} MiB at ${count(d.comparedPositions)}`,
   }));
-  const names = 176;
+  const names = 250;
   return (
     <div ref={box} style={{ minHeight: px(bottom + names) }}>
       {width > 0 && (
@@ -42,11 +54,9 @@ export function SideBySide({ picture: p }: { picture: Designs }) {
             return (
               <g key={d.title} class={d.own ? "own" : ""}>
                 <rect class="design-table" x={x} y={first} width={w} height={d.embeddingInLayers * up} />
-                {d.windows.map((window, layer) => (
-                  <g key={layer}>
-                    <rect class={window === null ? "design-recurrent" : window > 0 ? "design-local" : "design-attention"} x={x} y={first - (layer + 1) * up} width={attention} height={Math.max(up * 0.82, 0.4)} />
-                    <rect class="design-mlp" x={x + attention} y={first - (layer + 1) * up} width={w - attention} height={Math.max(up * 0.82, 0.4)} />
-                  </g>
+                <rect class="design-mlp" x={x + attention} y={first - d.layers * up} width={w - attention} height={d.layers * up} />
+                {runs(d.windows).map(({ window, from, to }) => (
+                  <rect key={from} class={window === null ? "design-recurrent" : window > 0 ? "design-local" : "design-attention"} x={x} y={first - to * up} width={attention} height={(to - from) * up} />
                 ))}
                 <rect class="design-table" x={x} y={first - (d.layers + d.headInLayers) * up} width={w} height={d.headInLayers * up} />
                 <text class="bar-name" transform={`translate(${x + w / 2 + 4},${bottom + 8})rotate(-90)`} text-anchor="end">{d.title}: {inWords(d.parameters.total)}</text>

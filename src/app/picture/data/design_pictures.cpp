@@ -27,6 +27,9 @@ std::string windows_text(const ModelFacts& facts) {
   std::string text;
   for (const auto& [window, count] : layers)
     text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", window, count, facts.shape.n_layers);
+  if (!facts.conv_layers.empty())
+    text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", facts.recurrent ? "recurrence" : "convolution",
+                        facts.conv_layers.size(), facts.shape.n_layers);
   return text.empty() ? "none" : text;
 }
 
@@ -272,7 +275,8 @@ PictureJson data_of_masks(Studio& studio) {
     const int64_t pairs = within * (within + 1) / 2 + (n - within) * within;
     p["masks"].push_back(
         {{"layers", layers_text(layers)},
-         {"sees", window == kNoWindow ? PictureJson("all before") : PictureJson(window)},
+         {"window", window == kNoWindow ? PictureJson(nullptr) : PictureJson(window)},
+         {"sees", window == kNoWindow ? std::string("everything before") : fmt::format("the last {}", window)},
          {"pairs", pairs},
          {"share", number(static_cast<double>(pairs) / (0.5 * static_cast<double>(n) * static_cast<double>(n + 1)))},
          {"kept", within},
@@ -288,7 +292,7 @@ PictureJson data_of_masks(Studio& studio) {
     const std::string mask = fmt::format("masks.{}.", i);
     p["charts"].push_back(
         {{"kind", "grid"},
-         {"title", fmt::format("{{{0}layers}}: sees {{{0}sees}}", mask)},
+         {"title", fmt::format("{{{0}layers}}: each position sees {{{0}sees}}", mask)},
          {"label", fmt::format("Which positions a position sees in {{{}layers}}.", mask)},
          {"values", mask + "cells.*.*"},
          {"rows", "{starts.#0}"},

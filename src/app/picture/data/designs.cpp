@@ -1,6 +1,7 @@
 #include "picture/data/designs.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -43,7 +44,8 @@ const std::vector<Design>& designs() {
 OpenedModel open_configuration(std::string_view name) {
   OpenedModel opened;
   const auto design = std::find_if(designs().begin(), designs().end(), [&](const Design& d) { return d.name == name; });
-  if (design != designs().end()) {
+  std::error_code not_there;
+  if (design != designs().end() && !std::filesystem::exists(name, not_there)) {  // a file of that name comes first
     opened.files.name = design->name;
     opened.files.directory = kDesignFolder.substr(0, kDesignFolder.size() - 1);
     opened.files.config_path = file_of(name);
@@ -76,12 +78,12 @@ TokenCost token_cost(const Model& model, int64_t position) {
   cost.position = position;
   for (const OpRecord& op : record_step(model, {.position = position, .cached = true}).ops) {
     if (op.multiply_adds == 0) continue;
-    if (op.weights.empty())
+    if (op.weights.empty()) {
       cost.scores += op.multiply_adds;
-    else if (op.layer < 0)  // a tied head reads the embedding
-      cost.products.head += op.multiply_adds;
-    else
-      part_of(names.at(op.weights.front()), cost.products) += op.multiply_adds;
+      continue;
+    }
+    const std::string_view name = names.at(op.weights.front());
+    (name == "W_E" ? cost.products.head : part_of(name, cost.products)) += op.multiply_adds;  // a tied head is the embedding
   }
   return cost;
 }

@@ -34,9 +34,9 @@ double mean_cosine(const std::vector<double>& frequencies, double distance) {
   return sum / static_cast<double>(frequencies.size());
 }
 
-// Mean of |S_j|, S_j = Σ_{i<j} e^(i · distance · frequency_i): what bounds the dot product of any two vectors (arXiv:2104.09864
-// section 3.4.3), over its value at distance 0.
-double relative_bound(const std::vector<double>& frequencies, double distance) {
+// Mean of |S_j|, S_j = Σ_{i<j} e^(i · distance · frequency_i): the factor in the bound of the dot product of any two vectors
+// (arXiv:2104.09864 section 3.4.3; the other factor depends on the vectors), over its value at distance 0.
+double relative_factor(const std::vector<double>& frequencies, double distance) {
   std::complex<double> sum = 0;
   double bound = 0, at_zero = 0;
   for (size_t j = 0; j < frequencies.size(); ++j) {
@@ -123,14 +123,14 @@ PictureJson data_of_rope_decay(Studio& studio) {
   PictureJson p = present(
       fmt::format(
           "How the score of a query with an equal key changes as the key moves away, if every pair of components is equally "
-          "long, {} components to a head. The dashed line bounds what any query and key can reach at that distance. Both are "
-          "1 at distance 0.",
+          "long, {} components to a head. The dashed line is the factor in RoFormer's bound on the score of any query and key "
+          "(section 3.4.3): only how it falls can be compared. All are 1 at distance 0.",
           own.rotary_dim),
       "");
   std::vector<double> same, bound, slower;
   for (int d = 0; d <= kLongest; ++d) {
     same.push_back(mean_cosine(frequencies, d));
-    bound.push_back(relative_bound(frequencies, d));
+    bound.push_back(relative_factor(frequencies, d));
     slower.push_back(mean_cosine(slow, d));
   }
   p["theta"] = number(own.theta);
@@ -153,12 +153,12 @@ PictureJson data_of_rope_decay(Studio& studio) {
      "x": {"label": "distance, tokens", "whole": true}, "y": {"label": "score, relative to distance 0"},
      "series": [
        {"name": "θ = {theta|count}", "tone": "attention", "draw": "line", "y": "equal.*", "hint": "distance {#0}\nscore {equal.*} of that at 0"},
-       {"name": "bound", "tone": "plain", "draw": "line", "dashed": true, "y": "bound.*", "hint": "distance {#0}\nat most {bound.*}"},
+       {"name": "RoFormer's factor", "tone": "plain", "draw": "line", "dashed": true, "y": "bound.*", "hint": "distance {#0}\nthe factor of the bound is {bound.*} of that at 0"},
        {"name": "θ = {slowTheta|count}", "tone": "mlp", "draw": "line", "y": "slower.*", "hint": "distance {#0}, θ = {slowTheta|count}\nscore {slower.*} of that at 0"}]},
     {"kind": "remark", "text": "A larger θ turns the pairs more slowly, and the score falls more slowly with distance."}
   ])json");
   p["tables"] = PictureJson::parse(R"json([
-    {"keep": "spread", "most": 17, "columns": [["distance", "#0"], ["equal query and key", "equal.*", ".4f"], ["bound", "bound.*", ".4f"], ["with θ = {slowTheta|count}", "slower.*", ".4f"]]}
+    {"keep": "spread", "most": 17, "columns": [["distance", "#0"], ["equal query and key", "equal.*", ".4f"], ["RoFormer's factor", "bound.*", ".4f"], ["with θ = {slowTheta|count}", "slower.*", ".4f"]]}
   ])json");
   return p;
 }
@@ -206,7 +206,7 @@ PictureJson data_of_rotated_values(Studio& studio) {
   p["prose"] = {{"moved", kMoved.back()}, {"plain", number(plain.back())}, {"turned", number(turned.back())}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Change of what attention reads, by how far all tokens are moved.", "height": 260,
-     "x": {"label": "positions that all tokens are moved by"}, "y": {"label": "change, relative to what was read", "zero": true},
+     "x": {"label": "moved by, positions"}, "y": {"label": "change, relative to what was read", "zero": true},
      "series": [
        {"name": "queries, keys", "tone": "attention", "draw": "both", "x": "moved.*", "y": "unrotated.*", "hint": "moved by {moved.*}\nchanges by {unrotated.*} of its length"},
        {"name": "values too", "tone": "mlp", "draw": "both", "x": "moved.*", "y": "rotated.*", "hint": "moved by {moved.*}, values rotated too\nchanges by {rotated.*} of its length"}]}

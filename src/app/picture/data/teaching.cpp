@@ -78,8 +78,8 @@ PictureJson data_of_distillation(Studio&) {
     {"kind": "xy", "label": "Validation loss of both students by tokens.", "height": 280,
      "x": {"label": "tokens of training"}, "y": {"label": "loss on held-out tales, nats a token"},
      "series": [
-       {"name": "from the text", "tone": "mlp", "draw": "both", "x": "tokens.*", "y": "text.*", "hint": "{tokens.*|count} tokens\nfrom the text alone: {text.*}"},
-       {"name": "from a teacher", "tone": "attention", "draw": "both", "x": "tokens.*", "y": "teacher.*", "hint": "{tokens.*|count} tokens\nfrom the teacher: {teacher.*}"}]},
+       {"name": "from the text", "tone": "mlp", "draw": "both", "x": "tokens.1::1", "y": "text.1::1", "hint": "{tokens.1::1|count} tokens\nfrom the text alone: {text.1::1}"},
+       {"name": "from a teacher", "tone": "attention", "draw": "both", "x": "tokens.1::1", "y": "teacher.1::1", "hint": "{tokens.1::1|count} tokens\nfrom the teacher: {teacher.1::1}"}]},
     {"kind": "remark", "text": "Made by `{recipe}`."}
   ])json");
   p["tables"] = PictureJson::parse(R"json([

@@ -30,7 +30,7 @@ Svg svg_of_designs(const PictureView& c) {
   }
   const double gap = 10, across = (kDesignsWidth - 40 - gap * static_cast<double>(designs.size())) / wide, up = kTallest / tall;
   const double bottom = 40 + kTallest;
-  Svg svg(kDesignsWidth, bottom + 190, c.title(), c.alt());
+  Svg svg(kDesignsWidth, bottom + 210, c.title(), c.alt());
   svg.rect(20, 14, 12, 10, "accent");
   svg.text(38, 23, "attention");
   svg.rect(110, 14, 12, 10, "accent2");
@@ -54,17 +54,22 @@ Svg svg_of_designs(const PictureView& c) {
                fmt::format("{}: {} {} parameters", title, part, in_words(d.at("parameters").at(part).get<double>())));
     };
     slab("embedding", d.at("embeddingInLayers"));
-    for (size_t layer = 0; layer < d.at("windows").size(); ++layer) {
-      const PictureJson& window = d.at("windows")[layer];
-      const bool recurrent = window.is_null(), local = !recurrent && window.get<int64_t>() > 0;
-      const double high = std::max(0.4, up * 0.82);
-      y -= up;
-      const std::string hint = fmt::format("{}, layer {}: {}", title, layer,
-                                           recurrent ? "a recurrence or convolution"
-                                           : local   ? fmt::format("sees {}", plural(window.get<int64_t>(), "position"))
-                                                     : "sees all that came before");
-      svg.rect(x, y, attention, high, recurrent ? "muted" : local ? "s6" : "accent", hint);
-      svg.rect(x + attention, y, w - attention, high, "accent2", hint);
+    const PictureJson& windows = d.at("windows");
+    svg.rect(x + attention, y - up * static_cast<double>(windows.size()), w - attention, up * static_cast<double>(windows.size()),
+             "accent2", fmt::format("{}: MLPs {} parameters", title, in_words(d.at("parameters").at("mlp").get<double>())));
+    for (size_t first = 0, end = 0; first < windows.size(); first = end) {  // layers of one kind that follow each other
+      while (end < windows.size() && windows[end] == windows[first]) ++end;
+      const bool recurrent = windows[first].is_null(), local = !recurrent && windows[first].get<int64_t>() > 0;
+      const double high = up * static_cast<double>(end - first);
+      y -= high;
+      svg.rect(x, y, attention, high,
+               recurrent ? "muted"
+               : local   ? "s6"
+                         : "accent",
+               fmt::format("{}, {} from layer {} on: {}", title, plural(end - first, "layer"), first,
+                           recurrent ? "a recurrence or convolution"
+                           : local   ? fmt::format("sees {}", plural(windows[first].get<int64_t>(), "position"))
+                                     : "sees all that came before"));
     }
     slab("head", d.at("headInLayers"));
     svg.text_up(x + std::max(w / 2, 4.0) + 4, bottom + 8,
