@@ -27,7 +27,7 @@ const document_ = /** @type {any} */ (documents.short());
 document_.pictures["training-film"] = { ...head, name: "training-film", title: "A training run", made: ["log"], ...story };
 document_.pictures["beam-search"] = beams;
 document_.steps = [{ ...document_.steps[0], id: "training", title: "A run", pictures: ["training-film"] }, { ...document_.steps[0], id: "beams", title: "Beams", pictures: ["beam-search"] }];
-const path = put("gpt2.html", html(document_));
+const path = put("gpt2", html(document_));
 
 /** @type {import("playwright-core").Browser} */
 let browser;
