@@ -278,7 +278,8 @@ TEST(Gpt2Pictures, AHeadHasItsRowsOfTheMatrices) {
       const double w = parameters.matrix("blocks.1.attn.W_Q")->at<double>(shape.head_dim + j, i);
       squares += w * w;
     }
-  EXPECT_NEAR(w_q.at("weights").at("rms").get<double>(), std::sqrt(squares / static_cast<double>(shape.d_model * shape.head_dim)), 1e-6);
+  EXPECT_NEAR(w_q.at("weights").at("rms").get<double>(), std::sqrt(squares / static_cast<double>(shape.d_model * shape.head_dim)),
+              1e-6);
   EXPECT_EQ(p.at("parts")[3].at("biases").at("count"), shape.d_model);
 }
 

@@ -2,6 +2,7 @@
 // head, the causal mask; and what is left when positions are off or the words are shuffled.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "hooks/listening.h"
@@ -90,11 +91,12 @@ PictureJson data_of_norm_steps(Studio& studio) {
   for (const double g : norm.gain) gains.add(g);
   for (const double b : norm.bias) biases.add(b);
   PictureJson p = present(
-      norm.rms ? "The norm in front of the first attention at work on the last token: the numbers of the stream are divided by their "
-                 "root mean square, then multiplied by learned weights, one for each component. The first components are shown."
-               : "The norm in front of the first attention at work on the last token: the mean of its numbers is subtracted, the rest "
-                 "divided by the standard deviation, then multiplied by learned weights and shifted by learned biases, one of each "
-                 "for every component. The first components are shown.",
+      norm.rms
+          ? "The norm in front of the first attention at work on the last token: the numbers of the stream are divided by their "
+            "root mean square, then multiplied by learned weights, one for each component. The first components are shown."
+          : "The norm in front of the first attention at work on the last token: the mean of its numbers is subtracted, the rest "
+            "divided by the standard deviation, then multiplied by learned weights and shifted by learned biases, one of each "
+            "for every component. The first components are shown.",
       fmt::format("{} {:.4g}, {} {:.4g}; after the norm the root mean square is {:.4g}.", norm.rms ? "Root mean square" : "Mean",
                   norm.rms ? deviation : mean, norm.rms ? "divided by" : "standard deviation", norm.rms ? divisor : deviation,
                   left.rms()));
@@ -154,7 +156,8 @@ PictureJson data_of_head_parameters(Studio& studio) {
   for (const Part& part : kParts) {
     const Weight* const w = studio.facts.parameters.matrix(attn + part.matrix);
     const int64_t all = part.at * d;
-    if (w == nullptr || w->data == nullptr || (part.by_input ? w->in : w->out) % d != 0 || (part.by_input ? w->in : w->out) < all + d)
+    if (w == nullptr || w->data == nullptr || (part.by_input ? w->in : w->out) % d != 0 ||
+        (part.by_input ? w->in : w->out) < all + d)
       return absent("This model's heads are built in another way than by W_Q, W_K, W_V and W_O of equal sizes.");
     Size size, bias;
     const int64_t other = part.by_input ? w->out : w->in;
@@ -172,9 +175,10 @@ PictureJson data_of_head_parameters(Studio& studio) {
                      {"biases", w->bias ? bias.json() : PictureJson(nullptr)}});
   }
   PictureJson p = present(
-      fmt::format("The learned parameters of head {} of layer {}: four matrices{}. Drawn is the root mean square of each, its typical "
-                  "size. All were random numbers before training; nothing but their place in the computation says what each is for.",
-                  head, layer, biased ? ", each with a bias that is added to its result" : "; this model has no biases here"),
+      fmt::format(
+          "The learned parameters of head {} of layer {}: four matrices{}. Drawn is the root mean square of each, its typical "
+          "size. All were random numbers before training; nothing but their place in the computation says what each is for.",
+          head, layer, biased ? ", each with a bias that is added to its result" : "; this model has no biases here"),
       "");
   int64_t total = 0;
   for (const PictureJson& part : parts) total += part.at("weights").at("count").get<int64_t>();
@@ -216,7 +220,8 @@ PictureJson data_of_causal_mask(Studio& studio) {
   const auto seen = record(studio, {q_hook, k_hook, s_hook, p_hook}, kMost);
   const Recorder::Value &q = seen.at(q_hook), &k = seen.at(k_hook), &s = seen.at(s_hook), &w = seen.at(p_hook);
   const auto n = static_cast<size_t>(s.shape[1]), heads = static_cast<size_t>(s.shape[0]);
-  const auto head = static_cast<size_t>(std::clamp<int64_t>(studio.options.head.value_or(0), 0, std::ssize(std::span(s.values)) > 0 ? s.shape[0] - 1 : 0));
+  const auto head = static_cast<size_t>(
+      std::clamp<int64_t>(studio.options.head.value_or(0), 0, std::ssize(std::span(s.values)) > 0 ? s.shape[0] - 1 : 0));
   if (q.shape.size() != 3 || k.shape.size() != 3 || q.shape[2] != k.shape[2] || k.shape[1] <= 0 || q.shape[1] != s.shape[0] ||
       q.shape[1] % k.shape[1] != 0)
     return absent("This layer's scores are not products of one query and one key for each head.");
@@ -229,7 +234,8 @@ PictureJson data_of_causal_mask(Studio& studio) {
     for (size_t j = 0; j < n; ++j) {
       double sum = 0;
       for (size_t c = 0; c < d; ++c)
-        sum += static_cast<double>(q.values[(i * heads + head) * d + c]) * static_cast<double>(k.values[(j * kv + group) * d + c]);
+        sum +=
+            static_cast<double>(q.values[(i * heads + head) * d + c]) * static_cast<double>(k.values[(j * kv + group) * d + c]);
       scores[j] = sum * spec.attention.scale;
       if (spec.attention.softcap != 0) scores[j] = spec.attention.softcap * std::tanh(scores[j] / spec.attention.softcap);
       const double own = static_cast<double>(s.values[(head * n + i) * n + j]);
@@ -247,10 +253,11 @@ PictureJson data_of_causal_mask(Studio& studio) {
   constexpr double kClose = 2e-2;  // keys may be kept in 16 bits
   if (furthest > kClose) return absent("This layer's scores are more than the product of queries and keys.");
   PictureJson p = present(
-      fmt::format("Attention weights of layer {}, head {}, and what they would be without the causal mask: the same queries and keys, "
-                  "with every token allowed to look at every other. The mask sets the scores of all later tokens to minus infinity, "
-                  "so that the softmax gives them exactly 0.",
-                  layer, head),
+      fmt::format(
+          "Attention weights of layer {}, head {}, and what they would be without the causal mask: the same queries and keys, "
+          "with every token allowed to look at every other. The mask sets the scores of all later tokens to minus infinity, "
+          "so that the softmax gives them exactly 0.",
+          layer, head),
       fmt::format("Without the mask {:.0f} % of the weight of this head would go to tokens that come later.",
                   100 * later / static_cast<double>(n)));
   p["layer"] = layer;
@@ -287,7 +294,8 @@ PictureJson data_of_word_order(Studio& studio) {
                      (studio.facts.positions == Positions::learned || studio.facts.positions == Positions::sinusoidal);
   // The last token stays, since the prediction comes after it, and so does a mark in front of the text.
   std::vector<int32_t> reversed = ids;
-  const bool marked = studio.spelled() && ids[0] < studio.engine.tokenizer().vocab_size() && studio.engine.tokenizer().is_control(ids[0]);
+  const bool marked =
+      studio.spelled() && ids[0] < studio.engine.tokenizer().vocab_size() && studio.engine.tokenizer().is_control(ids[0]);
   std::reverse(reversed.begin() + (marked ? 1 : 0), reversed.end() - 1);
 
   HookOff off("hook_pos_embed");
@@ -307,14 +315,16 @@ PictureJson data_of_word_order(Studio& studio) {
   for (const Case& one : cases) {
     std::vector<float> row = last_logits(studio.engine, one.of, one.listener);
     PictureJson top = PictureJson::array();
-    for (const TokenLogprob& t : top_logprobs(row, kTop)) top.push_back({{"id", studio.mention(t.token)}, {"prob", number(t.prob())}});
+    for (const TokenLogprob& t : top_logprobs(row, kTop))
+      top.push_back({{"id", studio.mention(t.token)}, {"prob", number(t.prob())}});
     log_softmax(row);
     std::vector<double>& p = probabilities.emplace_back();
     for (const float logprob : row) p.push_back(std::exp(static_cast<double>(logprob)));
     const std::vector<double>& other = probabilities[one.against];
     double distance = 0;
     for (size_t i = 0; i < p.size(); ++i) distance += std::abs(p[i] - other[i]) / 2;
-    rows.push_back({{"name", one.name}, {"against", cases[one.against].name}, {"distance", number(distance)}, {"top", std::move(top)}});
+    rows.push_back(
+        {{"name", one.name}, {"against", cases[one.against].name}, {"distance", number(distance)}, {"top", std::move(top)}});
   }
   const auto loss = [&](Listener* listener) {
     std::vector<int64_t> places(ids.size() - 1);
@@ -329,7 +339,8 @@ PictureJson data_of_word_order(Studio& studio) {
       std::string("The same tokens in another order: the words before the last one stand in reverse. ") +
           (added ? "Then with the vectors of the positions replaced by zeros, in both orders. "
                  : "This model has no vectors of positions to switch off. ") +
-          "The distance of two distributions is half the sum of the differences of all probabilities: 0, they agree; 1, they share "
+          "The distance of two distributions is half the sum of the differences of all probabilities: 0, they agree; 1, they "
+          "share "
           "nothing.",
       fmt::format("Reversing the words moves the prediction by {:.3f}{}.", rows[1].at("distance").get<double>(),
                   added ? fmt::format(", without positions by {:.3f}", rows[3].at("distance").get<double>()) : std::string()));

@@ -11,7 +11,8 @@ PictureJson data_of_token_loss(Studio& studio) {
   const Observation& seen = studio.seen;
   const size_t scored = seen.next_logprob.size();
   // The token whose gradient is shown: after the chosen position, or the one that costs most.
-  size_t at = static_cast<size_t>(std::min_element(seen.next_logprob.begin(), seen.next_logprob.end()) - seen.next_logprob.begin());
+  size_t at =
+      static_cast<size_t>(std::min_element(seen.next_logprob.begin(), seen.next_logprob.end()) - seen.next_logprob.begin());
   if (studio.options.position && *studio.options.position >= 0 && *studio.options.position < static_cast<int64_t>(scored))
     at = static_cast<size_t>(*studio.options.position);
   double sum = 0;
@@ -25,7 +26,8 @@ PictureJson data_of_token_loss(Studio& studio) {
   }
   const double loss = sum / static_cast<double>(scored), uniform = std::log(static_cast<double>(studio.facts.shape.vocab_size));
   PictureJson p = present(
-      "The loss of each token of the prompt: −ln of the probability that the model gave it after the tokens before it. Below, the "
+      "The loss of each token of the prompt: −ln of the probability that the model gave it after the tokens before it. Below, "
+      "the "
       "gradient of one of these losses at the logits, which is p − 1 for the token that came and p for every other: a step "
       "against it raises the one and lowers all others.",
       fmt::format("The mean loss of {} is {:.3f} nats; guessing evenly among {} tokens would cost {:.3f}.",
@@ -54,12 +56,8 @@ PictureJson data_of_token_loss(Studio& studio) {
   p["gradient"] = std::move(gradient);
   p["others"] = {{"tokens", studio.facts.shape.vocab_size - std::ssize(top)}, {"gradient", number(std::max(0.0, 1 - listed))}};
   p["came"] = {{"id", actual}, {"prob", number(prob)}, {"gradient", number(prob - 1)}};
-  p["prose"] = {{"loss", number(loss)},
-                {"perplexity", number(std::exp(loss))},
-                {"uniform", number(uniform)},
-                {"piece", studio.piece(actual)},
-                {"probability", number(prob)},
-                {"gradient", number(prob - 1)},
+  p["prose"] = {{"loss", number(loss)},          {"perplexity", number(std::exp(loss))}, {"uniform", number(uniform)},
+                {"piece", studio.piece(actual)}, {"probability", number(prob)},          {"gradient", number(prob - 1)},
                 {"predictions", scored}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "loss {loss|.4f}, the mean; perplexity {perplexity|.2f}", "columns": [["at", "#0"], ["after", "#0", "at"], ["came", "tokens.*.id", "token"],

@@ -311,11 +311,13 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
   const std::vector<Part> end = whole.merged(tokenizer, std::numeric_limits<double>::infinity(),
                                              [&](const Part& left, const Part& right, const PieceMerge& made) {
                                                Used& one = used[made.order];
-                                               if (one.times++ == 0) one.made = made, one.left = left.piece, one.right = right.piece;
+                                               if (one.times++ == 0)
+                                                 one.made = made, one.left = left.piece, one.right = right.piece;
                                              });
   if (used.empty())
     return absent("This tokenizer does not build its tokens by merging pairs: it looks for pieces of the vocabulary directly.");
-  const bool ranks = std::all_of(used.begin(), used.end(), [](const auto& one) { return one.first >= 0 && one.first == std::floor(one.first); });
+  const bool ranks =
+      std::all_of(used.begin(), used.end(), [](const auto& one) { return one.first >= 0 && one.first == std::floor(one.first); });
 
   // Cut once more at growing numbers of known pairs: after each of the first ones, then ever further apart.
   constexpr double kFirst = 24, kApart = 1.15;
@@ -349,10 +351,11 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
   }
   const PictureJson& first = steps[0];
   PictureJson p = present(
-      fmt::format("How a passage of {} bytes is cut while the vocabulary grows. Each step adds the pair that training joined next, "
-                  "as one more entry; the passage is cut again by the pairs known so far. Pairs that the passage does not contain "
-                  "are left out.",
-                  text.size()),
+      fmt::format(
+          "How a passage of {} bytes is cut while the vocabulary grows. Each step adds the pair that training joined next, "
+          "as one more entry; the passage is cut again by the pairs known so far. Pairs that the passage does not contain "
+          "are left out.",
+          text.size()),
       fmt::format("From {} to {}. The first pair that this passage uses is \"{}\" + \"{}\", {}.", plural(start, "part"),
                   plural(end.size(), "token"), first.at("left").get<std::string>(), first.at("right").get<std::string>(),
                   plural(first.at("times").get<int64_t>(), "time")));

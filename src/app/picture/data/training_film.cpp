@@ -12,10 +12,11 @@ PictureJson data_of_training_film(Studio&) {
   const PictureJson story = PictureJson::parse(text);
   const PictureJson &checkpoints = story.at("checkpoints"), &first = checkpoints.front(), &last = checkpoints.back();
   PictureJson p = present(
-      fmt::format("How the small GPT-2 of this chapter learned, from its training log: loss, a continuation of \"{}\" drawn at "
-                  "temperature 0.8 with the same seed at each checkpoint, one head's attention and the embeddings of some words on "
-                  "the plane on which the trained ones vary most.",
-                  story.at("beginning").get<std::string>()),
+      fmt::format(
+          "How the small GPT-2 of this chapter learned, from its training log: loss, a continuation of \"{}\" drawn at "
+          "temperature 0.8 with the same seed at each checkpoint, one head's attention and the embeddings of some words on "
+          "the plane on which the trained ones vary most.",
+          story.at("beginning").get<std::string>()),
       fmt::format("From step 0 to step {} the validation loss falls from {:.3f} to {:.3f} nats.", last.at("step").get<int64_t>(),
                   first.at("valLoss").get<double>(), last.at("valLoss").get<double>()));
   for (const auto& [key, value] : story.items()) p[key] = value;

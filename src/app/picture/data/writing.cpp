@@ -63,8 +63,7 @@ PictureJson data_of_sampling_rules(Studio& studio) {
   for (const Rule& rule : rules) {
     const std::map<int32_t, double> left = left_by(rule, logits, studio.prompt.ids);
     double mass = 0, shown = 0;
-    for (const auto& [token, drawn] : left)
-      mass += std::exp(static_cast<double>(logits[static_cast<size_t>(token)]) - lse);
+    for (const auto& [token, drawn] : left) mass += std::exp(static_cast<double>(logits[static_cast<size_t>(token)]) - lse);
     for (size_t i = 0; i < top.size(); ++i) {
       const auto found = left.find(top[i].token);
       const double drawn = found == left.end() ? 0 : found->second;
@@ -123,7 +122,8 @@ class BeamTree {
       const size_t last = node_of(hypothesis.tokens);
       nodes[last]["kept"] = true;
       if (&hypothesis != &found_.front()) continue;
-      for (PictureJson at = last; !at.is_null(); at = nodes[at.get<size_t>()].at("parent")) nodes[at.get<size_t>()]["best"] = true;
+      for (PictureJson at = last; !at.is_null(); at = nodes[at.get<size_t>()].at("parent"))
+        nodes[at.get<size_t>()]["best"] = true;
     }
   }
 
@@ -218,10 +218,11 @@ PictureJson data_of_beam_search(Studio& studio) {
     return studio.spelled() ? studio.engine.text_behind(studio.prompt.ids, ids) : std::string();
   };
   PictureJson p = present(
-      fmt::format("Beam search with {} beams over {} tokens. At each step every beam is continued with its {} most likely tokens, "
-                  "and the {} continuations with the highest sum of ln p stay; the others are dropped. The line is the text that "
-                  "won: the highest sum divided by its tokens.",
-                  kBeams, kLength, kBeams, kBeams),
+      fmt::format(
+          "Beam search with {} beams over {} tokens. At each step every beam is continued with its {} most likely tokens, "
+          "and the {} continuations with the highest sum of ln p stay; the others are dropped. The line is the text that "
+          "won: the highest sum divided by its tokens.",
+          kBeams, kLength, kBeams, kBeams),
       "");
   p["beams"] = kBeams;
   p["length"] = kLength;
@@ -232,11 +233,12 @@ PictureJson data_of_beam_search(Studio& studio) {
   p["found"] = PictureJson::array();
   for (const Hypothesis& hypothesis : tree.found()) {
     for (const int32_t id : hypothesis.tokens) studio.mention(id);
-    p["found"].push_back({{"ids", hypothesis.tokens},
-                          {"text", text(hypothesis.tokens)},
-                          {"tokens", hypothesis.tokens.size()},
-                          {"score", number(static_cast<double>(hypothesis.score))},
-                          {"total", number(static_cast<double>(hypothesis.score) * static_cast<double>(hypothesis.tokens.size()))}});
+    p["found"].push_back(
+        {{"ids", hypothesis.tokens},
+         {"text", text(hypothesis.tokens)},
+         {"tokens", hypothesis.tokens.size()},
+         {"score", number(static_cast<double>(hypothesis.score))},
+         {"total", number(static_cast<double>(hypothesis.score) * static_cast<double>(hypothesis.tokens.size()))}});
   }
   p["greedy"] = {{"ids", made},
                  {"text", text(made)},
