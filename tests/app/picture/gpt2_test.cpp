@@ -325,6 +325,17 @@ TEST(Gpt2Pictures, TheFilmEndsWithTheShippedModel) {
     }
 }
 
+// The classic sum, on embeddings that a GPT-2 of ours learned.
+TEST(Gpt2Pictures, KingWithoutManAndWithWomanIsNearQueen) {
+  Engine engine(kTales, kF32);
+  const PictureJson p = picture_of(engine, text_prompt(engine, "The king"), "embedding-neighbors");
+  for (const PictureJson& neighbor : p.at("neighbors"))
+    if (!neighbor.at("term").get<bool>()) {
+      EXPECT_EQ(engine.piece(neighbor.at("id")), "\xC4\xA0queen");
+      break;
+    }
+}
+
 TEST(Gpt2Pictures, ReasonsWhereAPictureCannotBe) {
   Engine engine(Golden::open("gpt2_a").model(), kF32);
   for (const char* name : {"token-loss", "causal-mask", "word-order"}) {
