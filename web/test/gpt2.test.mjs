@@ -23,10 +23,18 @@ const beams = {
   found: [{ ids: [6, 9], text: " two of", tokens: 2, score: -0.625, total: -1.25 }, { ids: [5, 7], text: " one more", tokens: 2, score: -1.25, total: -2.5 }],
   greedy: { ids: [5, 7], text: " one more", tokens: 2, score: -1.25, total: -2.5 },
 };
+const grown = {
+  ...head, name: "vocabulary-growth", title: "The vocabulary grows", made: ["model"],
+  steps: [
+    { known: 1, left: "▁", right: "t", piece: "▁t", times: 3, tokens: 90, tokensPerByte: 0.9, pieces: ["▁t", "h", "e"] },
+    { known: 2, left: "h", right: "e", piece: "he", times: 2, tokens: 80, tokensPerByte: 0.8, pieces: ["▁t", "he"] },
+  ],
+};
 const document_ = /** @type {any} */ (documents.short());
 document_.pictures["training-film"] = { ...head, name: "training-film", title: "A training run", made: ["log"], ...story };
 document_.pictures["beam-search"] = beams;
-document_.steps = [{ ...document_.steps[0], id: "training", title: "A run", pictures: ["training-film"] }, { ...document_.steps[0], id: "beams", title: "Beams", pictures: ["beam-search"] }];
+document_.pictures["vocabulary-growth"] = grown;
+document_.steps = [{ ...document_.steps[0], id: "training", title: "A run", pictures: ["training-film"] }, { ...document_.steps[0], id: "beams", title: "Beams", pictures: ["beam-search", "vocabulary-growth"] }];
 const path = put("gpt2", html(document_));
 
 /** @type {import("playwright-core").Browser} */
@@ -79,6 +87,23 @@ describe("a beam search", () => {
     assert.equal(await tree.locator(".part.now").count(), 2);
     assert.equal(await tree.locator(".part.later").count(), 1);
     assert.match((await tree.locator(".remark").textContent()) ?? "", /another text, with a sum of −2\.5 against −1\.25/);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+});
+
+describe("a vocabulary that grows", () => {
+  test("the slider cuts the prompt by the pairs known so far", async () => {
+    const { page, faults } = await open(browser, path, { width: 1280, height: 900 });
+    await settle(page);
+    const figure = page.locator("figure[data-picture=vocabulary-growth]");
+    assert.deepEqual(await figure.locator(".grown bdi").allTextContents(), ["␣t", "he"]);
+    const slider = figure.getByRole("slider", { name: "Vocabulary" });
+    await show(slider);
+    await slider.focus();
+    await page.keyboard.press("Home");
+    assert.deepEqual(await figure.locator(".grown bdi").allTextContents(), ["␣t", "h", "e"]);
+    assert.match((await figure.locator("output").textContent()) ?? "", /^1 pair known; the last one joined ␣ and t to ␣t, 3 times/);
     assert.deepEqual(faults, []);
     await page.context().close();
   });
