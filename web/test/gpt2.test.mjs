@@ -25,6 +25,7 @@ const beams = {
 };
 const grown = {
   ...head, name: "vocabulary-growth", title: "The vocabulary grows", made: ["model"],
+  charts: [{ kind: "remark", text: "{start} parts at first." }], start: 100,
   steps: [
     { known: 1, left: "▁", right: "t", piece: "▁t", times: 3, tokens: 90, tokensPerByte: 0.9, pieces: ["▁t", "h", "e"] },
     { known: 2, left: "h", right: "e", piece: "he", times: 2, tokens: 80, tokensPerByte: 0.8, pieces: ["▁t", "he"] },
@@ -98,6 +99,7 @@ describe("a vocabulary that grows", () => {
     await settle(page);
     const figure = page.locator("figure[data-picture=vocabulary-growth]");
     assert.deepEqual(await figure.locator(".grown bdi").allTextContents(), ["␣t", "he"]);
+    assert.equal(await figure.locator(".remark").textContent(), "100 parts at first.");
     const slider = figure.getByRole("slider", { name: "Vocabulary" });
     await show(slider);
     await slider.focus();

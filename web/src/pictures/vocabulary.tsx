@@ -1,6 +1,6 @@
 // A vocabulary that grows pair by pair: the prompt as it is cut by the pairs known so far, and the curve of the passage.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { Charts } from "../charts";
 import { Slider } from "../controls";
 import type { VocabularyGrowth } from "../data";
@@ -10,6 +10,7 @@ import { count, number, plural } from "../format";
 export function Vocabulary({ picture: p }: { picture: VocabularyGrowth }) {
   const last = p.steps.length - 1;
   const [at, set] = useState(last);
+  const whole = useMemo(() => ({ ...p, charts: p.charts ?? [] }), [p]);
   const now = p.steps[at]!;
   const says = `${plural(now.known, "pair")} known; the last one joined ${visible(now.left)} and ${visible(now.right)} to ${visible(now.piece)}, ${plural(now.times, "time")} in the passage; ${plural(now.tokens, "token")}, ${number(now.tokensPerByte)} for each byte`;
   return (
@@ -20,7 +21,7 @@ export function Vocabulary({ picture: p }: { picture: VocabularyGrowth }) {
           <div class="split-pieces">{now.pieces.map((text, i) => <bdi key={i}>{visible(text)}</bdi>)}</div>
         </div>
       )}
-      <Charts picture={{ charts: p.charts ?? [] }} />
+      <Charts picture={whole} />
     </>
   );
 }
