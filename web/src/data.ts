@@ -386,11 +386,19 @@ export interface Pictures {
   "task-vectors": TaskVectors | Absent<"task-vectors">;
   designs: Designs | Absent<"designs">;
   "head-sharing": HeadSharing | Absent<"head-sharing">;
+  "vocabulary-growth": VocabularyGrowth | Absent<"vocabulary-growth">;
   "training-film": TrainingFilm | Absent<"training-film">;
   "beam-search": BeamSearch | Absent<"beam-search">;
 }
 
 // -- GPT-2 ----------------------------------------------------------------------------------------------------------------
+
+/** A passage, and the beginning of the prompt, cut by ever more of the tokenizer's pairs. */
+export interface VocabularyGrowth extends Head<"vocabulary-growth"> {
+  /** known: how many pairs, this one the last. times: how often the whole vocabulary joins it in the passage. tokens: of the
+   *  passage. pieces: of the prompt. */
+  steps: { known: number; left: string; right: string; piece: string; times: number; tokens: number; tokensPerByte: number; pieces: string[] }[];
+}
 
 /** The log of a training run that ships (models/book/gpt2-tales/story.json), told checkpoint by checkpoint. */
 export interface TrainingFilm extends Head<"training-film"> {

@@ -30,5 +30,5 @@ for step in "${steps[@]}"; do
   sed -e "s/^steps: .*/steps: $step/" "$here/recipe.yaml" > stage.yaml
   "$vitrine" train stage.yaml --resume
 done
-"$vitrine" convert run/last gpt2-tales --dtype f16
+[ -e gpt2-tales/model.safetensors ] || "$vitrine" convert run/last gpt2-tales --dtype f16
 python3 "$here/story.py" "$vitrine" . gpt2-tales/story.json

@@ -2,10 +2,12 @@
 """Tells the story of a run that make.sh made: python3 story.py VITRINE FOLDER OUT
 
 Reads the checkpoints and metrics of FOLDER and asks the program VITRINE for the rest: a sampled continuation, one head's attention
-and the embeddings of some words at each checkpoint. OUT is JSON, what the picture training-film shows.
+and the embeddings of some words at each checkpoint. OUT is JSON, what the picture training-film shows; beside it the metrics
+are written, without those of speed (metrics.jsonl.gz).
 """
 
 import array
+import gzip
 import json
 import math
 import os
@@ -201,6 +203,11 @@ def main(vitrine, folder, out):
     with open(out, "w", encoding="utf-8") as file:
         lines = json.dumps(story, ensure_ascii=False, separators=(",", ":"))
         file.write(lines.replace('{"step":', '\n{"step":') + "\n")
+    kept = ("step", "tokens", "loss", "lr", "grad_norm", "val_loss")
+    lines = [json.dumps({key: float(f"{line[key]:.5g}") if isinstance(line[key], float) else line[key] for key in kept if key in line},
+                        separators=(",", ":")) for line in metrics]  # fmt: skip
+    with open(os.path.join(os.path.dirname(out), "metrics.jsonl.gz"), "wb") as file:
+        file.write(gzip.compress("".join(line + "\n" for line in lines).encode(), 9, mtime=0))
 
 
 main(*sys.argv[1:])

@@ -94,9 +94,10 @@ void run_picture(PictureArguments o) {
     throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
   };
   only_for(o.layer >= 0, "--layer",
-           {"attention", "softmax", "lookup", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
-  only_for(o.head >= 0, "--head", {"attention", "softmax", "lookup"});
-  only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution"});
+           {"attention", "softmax", "lookup", "query-length", "experts", "expert-load", "interpolation", "task-vectors",
+            "norm-steps", "head-parameters", "causal-mask"});
+  only_for(o.head >= 0, "--head", {"attention", "softmax", "lookup", "head-parameters", "causal-mask"});
+  only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution", "token-loss"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
   const bool sizes = !o.config.empty();
@@ -140,10 +141,12 @@ Action define_picture(CLI::App& app) {
       ->type_name("FILE")
       ->check(not_empty());
   add_count(app, "--layer", o->layer, 0, 1 << 20,
-            "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors: this layer");
-  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
+            "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, norm-steps, head-parameters, "
+            "causal-mask: this layer");
+  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, head-parameters, causal-mask: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
-            "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");
+            "softmax, logit-attribution, input-attribution, token-loss: this token of the prompt; default: the last, of token-loss "
+            "the one before the largest loss");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbors: words with signs between them; default: king - man + woman")
       ->type_name("SUM");

@@ -28,9 +28,6 @@ TEST(Book, Gpt2TalesIsMadeByItsScript) {
   }
   EXPECT_EQ(story["merges"], shipped["merges"]);
   EXPECT_EQ(story["words"], shipped["words"]);
-
-  const Outcome again = run_program({"/usr/bin/env", "bash", source + "/make.sh", build, folder, "2"});
-  EXPECT_NE(again.code, 0);  // the model is there, and nothing is written over
 }
 
 }  // namespace

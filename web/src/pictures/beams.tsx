@@ -29,7 +29,7 @@ export function Beams({ picture: p }: { picture: BeamSearch }) {
     series: c,
     text: `${spelling(node.id)}\n${node.text}\nln p ${exact(node.logprob)}, sum ${exact(node.total)}\n${node.best ? "part of the text that won" : node.kept ? "kept" : "dropped"}`,
   })));
-  const letters = Math.max(3, Math.floor((step * 0.72 - 46) / 7.4));
+  const letters = Math.max(3, Math.floor((step * 0.74 - 10) / 7.8) - 6);
   return (
     <div ref={box} class="scroll-x" style={{ minHeight: px(height), overflowX: "auto" }} tabIndex={0} role="group" aria-label="Tree of the beam search">
       {width > 0 && (

@@ -23,6 +23,7 @@ import { Reaches } from "./reach";
 import { Rotation } from "./rope";
 import { MergeTrees, SplitRows, Tokens } from "./tokens";
 import { Film } from "./training-film";
+import { Vocabulary } from "./vocabulary";
 
 // Each takes the picture of its name, which the compiler cannot follow through the lookup.
 const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
@@ -45,6 +46,7 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   "task-vectors": Tasks,
   designs: SideBySide,
   "head-sharing": Sharing,
+  "vocabulary-growth": Vocabulary,
   "training-film": Film,
   "beam-search": Beams,
 };

@@ -23,7 +23,7 @@ export function Film({ picture: p }: { picture: TrainingFilm }) {
   }, [p]);
   const attention = (row: number, col: number) => (col > row ? null : now.attention[row]![col]!);
   return (
-    <div class="film">
+    <div class="training-run">
       <Slider label="Checkpoint" min={0} max={last} value={at} onChange={set} says={`step ${count(now.step)}, ${count(now.tokens)} tokens read, validation loss ${number(now.valLoss, 4)}`} />
       <Losses p={p} at={at} choose={set} />
       <p class="row-title">“{p.beginning}”, continued at step {count(now.step)}</p>

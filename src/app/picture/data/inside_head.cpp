@@ -2,6 +2,7 @@
 // head, the causal mask; and what is left when positions are off or the words are shuffled.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "hooks/listening.h"

@@ -1,5 +1,7 @@
 #pragma once
 // Rows of logits of short runs beside the one that was observed: other texts, or hooks replaced by zeros.
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

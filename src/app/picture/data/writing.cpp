@@ -19,8 +19,8 @@ struct Rule {
 std::vector<Rule> usual_rules() {
   std::vector<Rule> rules = {{"as it is", "--temperature 1", {.temperature = 1.0}},
                              {"greedy", "--temperature 0", {.temperature = 0.0}},
-                             {"temperature 0.5", "--temperature 0.5", {.temperature = 0.5}},
-                             {"temperature 1.5", "--temperature 1.5", {.temperature = 1.5}},
+                             {"T = 0.5", "--temperature 0.5", {.temperature = 0.5}},
+                             {"T = 1.5", "--temperature 1.5", {.temperature = 1.5}},
                              {"top-k 5", "--top-k 5", {.top_k = 5}},
                              {"top-p 0.9", "--top-p 0.9", {.top_p = 0.9}},
                              {"min-p 0.1", "--min-p 0.1", {.min_p = 0.1}},

@@ -250,6 +250,14 @@ PictureJson final_lengths(const Studio& studio) {
   return {{"least", *low}, {"most", *high}, {"position", high - before.begin()}};
 }
 
+PictureJson biases_are_parts(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "logit-attribution");
+  if (picture == nullptr) return nullptr;
+  const PictureJson& parts = picture->at("components");
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); });
+}
+
 PictureJson input_attribution(const Studio& studio, const PictureJson& pictures) {
   const PictureJson* picture = available(pictures, "input-attribution");
   if (picture == nullptr) return nullptr;
