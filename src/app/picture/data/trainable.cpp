@@ -473,6 +473,10 @@ void add_losses(PictureJson& p) {
     p["prose"][name] = {{"loss", run["last"]}, {"held_out", run["validated"]}, {"sample", run["sample"]}, {"steps", run["steps"]}};
   }
   p["guess"] = {{{"y", number(std::log(kPieces))}, {"label", "knowing nothing: ln 1,024"}}};
+  if (const PictureJson* const first = run_of("attention"); first != nullptr && first->contains("frequencies")) {
+    p["guess"].push_back({{"y", first->at("frequencies")}, {"label", "knowing how often each piece occurs"}});
+    p["prose"]["frequencies"] = first->at("frequencies");
+  }
   p["tables"] = PictureJson::parse(R"json([
     {"note": "loss of the last step, and on text that it has not read", "columns": [["model", "runs.*.title"], ["steps", "runs.*.steps"], ["loss", "runs.*.last", ".3f"], ["held out", "runs.*.validated", ".3f"]]},
     {"note": "what it writes after \"Once upon a time there was a\"", "columns": [["model", "runs.*.title"], ["sample", "runs.*.sample"]]},
