@@ -25,7 +25,9 @@ double variance_of(std::span<const double> x) {
   return squares / static_cast<double>(x.size());
 }
 
-double dot(std::span<const double> a, std::span<const double> b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
+double dot(std::span<const double> a, std::span<const double> b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
 
 double degrees_between(std::span<const double> a, std::span<const double> b) {
   const double cosine = dot(a, b) / std::sqrt(dot(a, a) * dot(b, b));
@@ -96,17 +98,21 @@ PictureJson data_of_norm_by_hand(Studio& studio) {
       "Divided by the standard deviation, the same lengths in meters and in centimeters give the same numbers; divided by the "
       "variance they do not, and the variance that is left is not 1.",
       "");
-  p["vectors"] = {by_hand(studio, three), by_hand(studio, two)};
-  const PictureJson &a = p["vectors"][0], &b = p["vectors"][1];
+  const PictureJson a = by_hand(studio, three), b = by_hand(studio, two);
+  p["vectors"] = PictureJson::array({a, b});
   p["alt"] = fmt::format(
       "(2, 4, 6): mean {:.3g}, variance {:.3f}, standard deviation {:.3f}, normed ({:.3f}, {:.3f}, {:.3f}). (1, 5): mean {:.3g}, "
       "standard deviation {:.3g}, normed ({:.3g}, {:.3g}), turned by {:.1f} degrees.",
       a["mean"].get<double>(), a["variance"].get<double>(), a["sigma"].get<double>(), a["normed"][0].get<double>(),
       a["normed"][1].get<double>(), a["normed"][2].get<double>(), b["mean"].get<double>(), b["sigma"].get<double>(),
       b["normed"][0].get<double>(), b["normed"][1].get<double>(), b["degrees"].get<double>());
-  p["prose"] = {{"sigma", a["sigma"]}, {"variance", a["variance"]}, {"degrees", b["degrees"]}, {"variance_over_variance", a["variance_over_variance"]}};
+  p["prose"] = {{"sigma", a["sigma"]},
+                {"variance", a["variance"]},
+                {"degrees", b["degrees"]},
+                {"variance_over_variance", a["variance_over_variance"]}};
   const auto arrow = [](const PictureJson& list) { return PictureJson{{"x", {0, list[0]}}, {"y", {0, list[1]}}}; };
-  p["plane"] = {{"x", arrow(b["x"])}, {"centered", arrow(b["centered"])}, {"normed", arrow(b["normed"])}, {"rms", arrow(b["rms_normed"])}};
+  p["plane"] = {
+      {"x", arrow(b["x"])}, {"centered", arrow(b["centered"])}, {"normed", arrow(b["normed"])}, {"rms", arrow(b["rms_normed"])}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "step by step", "columns": [["vector", "vectors.#0.name"], ["component", "#1"], ["x", "vectors.*.x.*"], ["x − mean", "vectors.*.centered.*"],
        ["squared", "vectors.*.squares.*"], ["over the standard deviation", "vectors.*.normed.*", ".4f"], ["over the variance", "vectors.*.over_variance.*", ".4f"],
@@ -136,9 +142,11 @@ PictureJson data_of_mixing_desk(Studio& studio) {
     const char* name;
     double offset, gain, turns;  // volts, volts, waves in the picture
   };
-  static constexpr Signal kSignals[] = {{"passive microphone", 0.3, 0.05, 3}, {"active microphone", 3, 0.8, 5}, {"synthesizer", -1, 2.2, 2}};
+  static constexpr Signal kSignals[] = {
+      {"passive microphone", 0.3, 0.05, 3}, {"active microphone", 3, 0.8, 5}, {"synthesizer", -1, 2.2, 2}};
   PictureJson p = present(
-      "Three signals as they reach a mixing desk: each swings around an offset of its own, by a gain of its own. Behind a norm over "
+      "Three signals as they reach a mixing desk: each swings around an offset of its own, by a gain of its own. Behind a norm "
+      "over "
       "time all swing around 0 with standard deviation 1, and none drowns another.",
       "Before: swings of 0.05, 0.8 and 2.2 volts around 0.3, 3 and -1 volts. After: three swings of the same size around 0.");
   constexpr int kPoints = 161;
@@ -163,15 +171,26 @@ PictureJson data_of_mixing_desk(Studio& studio) {
     {"note": "over time", "detail": true, "columns": [["signal", "signals.#0.name"], ["time", "time.#1", ".3f"], ["volts", "signals.*.before.*", ".3f"], ["leveled", "signals.*.after.*", ".3f"]]}
   ])json");
   PictureJson charts = PictureJson::array();
-  for (const auto& [key, title, axis] : {std::tuple{"before", "As they come in", "volts"}, std::tuple{"after", "Leveled", "standard deviations"}}) {
+  for (const auto& [key, title, axis] :
+       {std::tuple{"before", "As they come in", "volts"}, std::tuple{"after", "Leveled", "standard deviations"}}) {
     PictureJson series = PictureJson::array();
     const char* const tones[] = {"plain", "attention", "mlp"};
     for (size_t i = 0; i < std::size(kSignals); ++i) {
       const std::string y = fmt::format("signals.{}.{}.*", i, key);
-      series.push_back({{"name", kSignals[i].name}, {"tone", tones[i]}, {"draw", "line"}, {"x", "time.*"}, {"y", y}, {"hint", fmt::format("{}\n{{{}}}", kSignals[i].name, y)}});
+      series.push_back({{"name", kSignals[i].name},
+                        {"tone", tones[i]},
+                        {"draw", "line"},
+                        {"x", "time.*"},
+                        {"y", y},
+                        {"hint", fmt::format("{}\n{{{}}}", kSignals[i].name, y)}});
     }
-    charts.push_back({{"kind", "xy"}, {"title", title}, {"label", fmt::format("Three signals, {}.", key)}, {"height", 230},
-                      {"x", {{"label", "time"}, {"domain", {0, 1}}}}, {"y", {{"label", axis}}}, {"series", std::move(series)}});
+    charts.push_back({{"kind", "xy"},
+                      {"title", title},
+                      {"label", fmt::format("Three signals, {}.", key)},
+                      {"height", 230},
+                      {"x", {{"label", "time"}, {"domain", {0, 1}}}},
+                      {"y", {{"label", axis}}},
+                      {"series", std::move(series)}});
   }
   p["charts"] = std::move(charts);
   return p;
@@ -197,7 +216,8 @@ PictureJson data_of_gradient_step(Studio& studio) {
   constexpr int64_t kTop = 6;
   const OpenedModel& opened = studio.engine.opened();
   if (!studio.options.gradients) return absent("It was left out: gradients were switched off.");
-  if (opened.adapter != nullptr) return absent("A step moves all weights of a model, and this one runs with an adapter beside them.");
+  if (opened.adapter != nullptr)
+    return absent("A step moves all weights of a model, and this one runs with an adapter beside them.");
   if (studio.facts.shape.vocab_size < 2) return absent("A vocabulary of one token leaves nothing to learn.");
   const size_t left = studio.options.memory != 0 ? studio.options.memory : available_memory();
   if (left != 0 && one_step_bytes(studio.engine.model()) > left)
@@ -238,13 +258,16 @@ PictureJson data_of_gradient_step(Studio& studio) {
   });
   const std::string piece = studio.piece(studio.mention(target));
   PictureJson p = present(
-      fmt::format("One step of gradient descent on this prompt, which shall be followed by {}: every weight minus {} times its gradient. The table "
+      fmt::format("One step of gradient descent on this prompt, which shall be followed by {}: every weight minus {} times its "
+                  "gradient. The table "
                   "has the row of the output matrix that scores {}, weight by weight, those that moved most; the gradient is how "
                   "much the error would rise if that weight rose by 1.",
                   piece, kRate, piece),
-      fmt::format("The probability of {} goes from {:.3g} % to {:.3g} %, its logit from {:.3f} to {:.3f}, the error from {:.3f} to {:.3f}.", piece,
-                  100 * share_of(logits, target), 100 * share_of(logits_after, target), logits[static_cast<size_t>(target)],
-                  logits_after[static_cast<size_t>(target)], step.loss_before, step.loss_after));
+      fmt::format("The probability of {} goes from {:.3g} % to {:.3g} %, its logit from {:.3f} to {:.3f}, the error from {:.3f} "
+                  "to {:.3f}.",
+                  piece, 100 * share_of(logits, target), 100 * share_of(logits_after, target),
+                  logits[static_cast<size_t>(target)], logits_after[static_cast<size_t>(target)], step.loss_before,
+                  step.loss_after));
   p["prose"] = {{"piece", piece},
                 {"rate", kRate},
                 {"loss_before", step.loss_before},
@@ -258,7 +281,8 @@ PictureJson data_of_gradient_step(Studio& studio) {
   p["piece"] = piece;
   p["rate"] = kRate;
   p["loss"] = {{"before", number(step.loss_before)}, {"after", number(step.loss_after)}};
-  p["logit"] = {{"before", number(logits[static_cast<size_t>(target)])}, {"after", number(logits_after[static_cast<size_t>(target)])}};
+  p["logit"] = {{"before", number(logits[static_cast<size_t>(target)])},
+                {"after", number(logits_after[static_cast<size_t>(target)])}};
   p["probability"] = {{"before", number(share_of(logits, target))}, {"after", number(share_of(logits_after, target))}};
   p["gradientNorm"] = number(step.gradient_norm);
   p["row"] = head.weight->name + fmt::format("[{}]", target);
@@ -340,8 +364,9 @@ PictureJson data_of_norm_weights(Studio& studio) {
   });
   const std::string has = std::string(shifts ? "scale and shift" : "scale (these norms have no shift)");
   PictureJson p = present(
-      fmt::format("What the norms of this model multiply their results by, component by component{}. Training begins at scale 1{}.", shifts ? ", and what they add" : "",
-                  shifts ? " and shift 0" : ""),
+      fmt::format(
+          "What the norms of this model multiply their results by, component by component{}. Training begins at scale 1{}.",
+          shifts ? ", and what they add" : "", shifts ? " and shift 0" : ""),
       fmt::format("{} norms with {}: the scales lie between {:.3g} and {:.3g}.", all.size(), has, least, most));
   p["prose"] = {{"learned", learned}, {"shifts", shifts}, {"least", least}, {"most", most}, {"count", all.size()}};
   p["learned"] = learned;
@@ -428,10 +453,12 @@ PictureJson runs_of(const Rung (&rungs)[N]) {
   for (const Rung& rung : rungs) {
     const PictureJson* const run = run_of(rung.name);
     if (run == nullptr) return nullptr;
+    const PictureJson& losses = run->at("loss").at("value");
+    const PictureJson& held_out = run->at("validation").at("value");
     PictureJson& entry = list.emplace_back(*run);
     entry["title"] = rung.title;
-    entry["last"] = entry["loss"]["value"].back();
-    entry["validated"] = entry["validation"]["value"].empty() ? PictureJson(nullptr) : entry["validation"]["value"].back();
+    entry["last"] = losses.back();
+    entry["validated"] = held_out.empty() ? PictureJson(nullptr) : held_out.back();
   }
   return list;
 }
@@ -467,16 +494,21 @@ PictureJson loss_chart(const char* title, const char* label, PictureJson series)
 constexpr double kPieces = 1024;
 
 void add_losses(PictureJson& p) {
-  for (const PictureJson& run : p["runs"]) {  // "no_mask.loss", "no_mask.sample"
+  PictureJson prose = PictureJson::object();
+  for (const PictureJson& run : p["runs"]) {  // "no_mask_loss", "no_mask_sample"
     std::string name = run["name"];
     std::replace(name.begin(), name.end(), '-', '_');
-    p["prose"][name] = {{"loss", run["last"]}, {"held_out", run["validated"]}, {"sample", run["sample"]}, {"steps", run["steps"]}};
+    prose[name + "_loss"] = run["last"];
+    prose[name + "_held_out"] = run["validated"];
+    prose[name + "_sample"] = run["sample"];
+    prose["steps"] = run["steps"];
   }
   p["guess"] = {{{"y", number(std::log(kPieces))}, {"label", "knowing nothing: ln 1,024"}}};
   if (const PictureJson* const first = run_of("attention"); first != nullptr && first->contains("frequencies")) {
     p["guess"].push_back({{"y", first->at("frequencies")}, {"label", "knowing how often each piece occurs"}});
-    p["prose"]["frequencies"] = first->at("frequencies");
+    prose["frequencies"] = first->at("frequencies");
   }
+  p["prose"] = std::move(prose);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "loss of the last step, and on text that it has not read", "columns": [["model", "runs.*.title"], ["steps", "runs.*.steps"], ["loss", "runs.*.last", ".3f"], ["held out", "runs.*.validated", ".3f"]]},
     {"note": "what it writes after \"Once upon a time there was a\"", "columns": [["model", "runs.*.title"], ["sample", "runs.*.sample"]]},
@@ -486,14 +518,16 @@ void add_losses(PictureJson& p) {
 
 PictureJson data_of_ladder_loss(Studio&) {
   PictureJson p = present(
-      "Loss of four small models while they learn from old tales: 6 layers of width 64, 1,024 pieces, the same data, steps and learning rate. "
+      "Loss of four small models while they learn from old tales: 6 layers of width 64, 1,024 pieces, the same data, steps and "
+      "learning rate. "
       "Each has one part more than the one before it.",
       "");
   p["runs"] = runs_of(kRungs);
   if (p["runs"].is_null()) return no_ladder();
   std::string alt;
   for (const PictureJson& run : p["runs"])
-    alt += fmt::format("{}{}: {:.2f}", alt.empty() ? "Loss of the last step. " : "; ", run["title"].get<std::string>(), run["last"].get<double>());
+    alt += fmt::format("{}{}: {:.2f}", alt.empty() ? "Loss of the last step. " : "; ", run["title"].get<std::string>(),
+                       run["last"].get<double>());
   p["alt"] = alt + ".";
   add_losses(p);
   p["charts"] = {loss_chart("Each part that is added", "Loss of four models by step.", loss_series(kRungs, "loss"))};
@@ -502,14 +536,16 @@ PictureJson data_of_ladder_loss(Studio&) {
 
 PictureJson data_of_ladder_switches(Studio&) {
   PictureJson p = present(
-      "The whole model of the ladder, and the same without scale and shift, without positions and without the causal mask. Without the mask the "
+      "The whole model of the ladder, and the same without scale and shift, without positions and without the causal mask. "
+      "Without the mask the "
       "loss says nothing: each position sees the token that it shall predict.",
       "");
   p["runs"] = runs_of(kSwitches);
   if (p["runs"].is_null()) return no_ladder();
   std::string alt;
   for (const PictureJson& run : p["runs"])
-    alt += fmt::format("{}{}: {:.2f}", alt.empty() ? "Loss of the last step. " : "; ", run["title"].get<std::string>(), run["last"].get<double>());
+    alt += fmt::format("{}{}: {:.2f}", alt.empty() ? "Loss of the last step. " : "; ", run["title"].get<std::string>(),
+                       run["last"].get<double>());
   p["alt"] = alt + ".";
   add_losses(p);
   p["charts"] = {loss_chart("Parts that are switched off", "Loss of four models by step.", loss_series(kSwitches, "loss"))};
@@ -535,7 +571,8 @@ PictureJson decades_of(const PictureJson& stream) {
 
 PictureJson data_of_ladder_gradients(Studio&) {
   PictureJson p = present(
-      "Length of the gradient at the stream that enters each layer, on a log axis, at the first step of three models of 12 layers; and over all "
+      "Length of the gradient at the stream that enters each layer, on a log axis, at the first step of three models of 12 "
+      "layers; and over all "
       "steps of every run of the ladder, in powers of ten of that behind the last layer.",
       "");
   p["deep"] = runs_of(kDeep);
@@ -553,13 +590,16 @@ PictureJson data_of_ladder_gradients(Studio&) {
                              {"error", run.at("error")},
                              {"decades", decades_of(run.at("gradients").at("stream"))}});
   std::string alt = "From the last layer to the first, at the first step, the gradient is multiplied";
+  PictureJson prose = PictureJson::object();
   for (PictureJson& run : p["deep"]) {
-    const PictureJson& first = run["gradients"]["stream"][0];
-    p["prose"][run["name"].get<std::string>()] = as_number(first[0]) / as_number(first[first.size() - 2]);
+    const PictureJson first = run["gradients"]["stream"][0];
+    prose[run["name"].get<std::string>()] = as_number(first[0]) / as_number(first[first.size() - 2]);
     run["ratio"] = number(as_number(first[0]) / as_number(first[first.size() - 2]));
-    alt += fmt::format("{} {:.2g} ({})", &run == &p["deep"][0] ? " by" : ",", run["ratio"].get<double>(), run["title"].get<std::string>());
+    alt += fmt::format("{} {:.2g} ({})", alt.ends_with("multiplied") ? " by" : ",", run["ratio"].get<double>(),
+                       run["title"].get<std::string>());
   }
   p["alt"] = alt + ".";
+  p["prose"] = std::move(prose);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "at the first step: gradient at the first layer over that at the last", "columns": [["model", "deep.*.title"], ["ratio", "deep.*.ratio", ".3g"], ["how it ended", "deep.*.error"]]},
     {"note": "at the first step", "columns": [["model", "deep.#0.title"], ["layer", "#1"], ["|gradient|", "deep.*.gradients.stream.0.*", ".3g"]]},
@@ -573,7 +613,8 @@ PictureJson data_of_ladder_gradients(Studio&) {
                       {"dashed", kDeep[i].dashed},
                       {"draw", "both"},
                       {"y", y},
-                      {"hint", fmt::format("{} ({})\nentering layer {{#0}}\nlength of the gradient {{{}}}", kDeep[i].name, kDeep[i].title, y)}});
+                      {"hint", fmt::format("{} ({})\nentering layer {{#0}}\nlength of the gradient {{{}}}", kDeep[i].name,
+                                           kDeep[i].title, y)}});
   }
   p["charts"] = {{{"kind", "xy"},
                   {"title", "The first step: vanishing, exploding, healthy"},
@@ -606,8 +647,14 @@ constexpr PictureEntry kPictures[] = {
      0,
      data_of_gradient_step,
      kRun},
-    {{"norm-weights", "Scale and shift", "What the norms multiply by and add, as training left it"}, 0, data_of_norm_weights, kModel},
-    {{"ladder-loss", "The ladder", "Loss of attention alone, with residual connections, with norms, with MLPs"}, 0, data_of_ladder_loss, kLog},
+    {{"norm-weights", "Scale and shift", "What the norms multiply by and add, as training left it"},
+     0,
+     data_of_norm_weights,
+     kModel},
+    {{"ladder-loss", "The ladder", "Loss of attention alone, with residual connections, with norms, with MLPs"},
+     0,
+     data_of_ladder_loss,
+     kLog},
     {{"ladder-switches", "Parts switched off", "Loss of a whole model, and without scale and shift, positions, mask"},
      0,
      data_of_ladder_switches,

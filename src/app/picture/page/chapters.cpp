@@ -18,8 +18,8 @@ constexpr std::array kChapters = {
             "From a text to the table of words that could follow, step by step, and back through the gradients.", "tales9m",
             "Once upon a time there was a king"},
     Chapter{"trainable", "What makes it trainable",
-            "Attention alone learns next to nothing. Norms, residual connections and MLPs, added one by one and taken apart.", "tales9m",
-            "the fat cat sat on the"},
+            "Attention alone learns next to nothing. Norms, residual connections and MLPs, added one by one and taken apart.",
+            "tales9m", "the fat cat sat on the"},
 };
 
 }  // namespace
