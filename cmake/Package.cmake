@@ -46,7 +46,10 @@ install(FILES ${PROJECT_BINARY_DIR}/package/vitrine.pc DESTINATION ${CMAKE_INSTA
 
 # The program, the model it uses when none is named, its manual page and shell completions.
 install(TARGETS vitrine_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(FILES ${PROJECT_BINARY_DIR}/mergekit-yaml DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)  # a link to vitrine
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/tales9m DESTINATION ${CMAKE_INSTALL_DATADIR}/vitrine/models COMPONENT program)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/vitrine COMPONENT program
+  PATTERN cpp EXCLUDE PATTERN transformer_lens EXCLUDE PATTERN "*.py" EXCLUDE)  # what the book runs
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME vitrine COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/_vitrine DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)

@@ -65,6 +65,7 @@ CHECK
 "$installed" -W error -m unittest discover -s "$source/python/tests"
 "$installed" "$source/examples/induction_head.py"
 "$installed" "$source/examples/update_scales.py" --out "$build/update_scales.svg"
+VITRINE="$build/venv/bin/vitrine" "$installed" "$source/scripts/run_notebook.py" "$source"/examples/notebooks/*.ipynb
 "$installed" - "$build/update_scales.svg" << 'CHECK'
 import sys, xml.etree.ElementTree
 dots = [e for e in xml.etree.ElementTree.parse(sys.argv[1]).iter() if e.tag.endswith("circle")]

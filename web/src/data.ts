@@ -113,10 +113,11 @@ export interface Step {
    *  "back-propagation". Those that the model lacks are left out. */
   id: string;
   title: string;
-  /** What the second paragraph and those after it answer: "Why multiply by 16?" */
+  /** What a learner would ask, and the step answers: "How does a computer read a text?" */
   question: string;
-  /** Paragraphs in our words, true for this model. The first is always to be read; the others may be folded under the question. */
+  /** Paragraphs in our words, true for this model. */
   text: string[];
+  guesses: Guess[];
   /** One formula a line, in Unicode: "x ← x + attention(norm(x))". May be empty. */
   formula: string[];
   /** The lines of the model's definition that do this step, as they stood when the program was built. */
@@ -125,6 +126,20 @@ export interface Step {
   shapes: StepShape[];
   /** Names in `pictures`, in the order they should stand beside the text. An absent picture gives its reason. */
   pictures: PictureName[];
+  /** What stands in the fold for engineers, beside source and shapes. */
+  engineers: { text: string[]; formula: string[]; pictures: PictureName[] };
+}
+/** A question that the reader answers before the page does; the answer is that of this run. */
+export interface Guess {
+  question: string;
+  /** Empty: the reader writes. */
+  choices: string[];
+  /** One of the choices, where there are some. */
+  answer: string;
+  /** What is shown then. */
+  reveal: string;
+  /** It stands behind so many paragraphs of the step's text. */
+  after: number;
 }
 export interface SourceExcerpt {
   /** In the source tree: "src/engine/model/gemma2.cpp". */
@@ -206,7 +221,7 @@ interface ChartHead<K extends string> {
   if?: string;
   title?: string;
   /** Where its numbers come from, if charts of a picture differ in that. */
-  made?: "run" | "model" | "toy" | "log";
+  made?: "run" | "model" | "toy" | "log" | "sizes";
   /** What it is, read aloud. */
   label: string;
 }
@@ -332,7 +347,7 @@ export interface Head<N extends string> {
   /** Text alternative: what the picture shows for this prompt, with its main numbers. */
   alt: string;
   /** Where its numbers come from. */
-  made: ("run" | "model" | "toy" | "log")[];
+  made: ("run" | "model" | "toy" | "log" | "sizes")[];
   /** Breaks out of the reading column. */
   wide: boolean;
   tables: TableSpec[];
@@ -369,6 +384,53 @@ export interface Pictures {
   reach: Reach | Absent<"reach">;
   interpolation: Interpolation | Absent<"interpolation">;
   "task-vectors": TaskVectors | Absent<"task-vectors">;
+  designs: Designs | Absent<"designs">;
+  "head-sharing": HeadSharing | Absent<"head-sharing">;
+  "training-film": TrainingFilm | Absent<"training-film">;
+  "beam-search": BeamSearch | Absent<"beam-search">;
+}
+
+// -- GPT-2 ----------------------------------------------------------------------------------------------------------------
+
+/** The log of a training run that ships (models/book/gpt2-tales/story.json), told checkpoint by checkpoint. */
+export interface TrainingFilm extends Head<"training-film"> {
+  /** The text that every sample continues. */
+  beginning: string;
+  /** The head whose attention is shown, and the text that it reads. */
+  watched: { layer: number; head: number; ids: number[]; pieces: string[] };
+  words: { id: number; word: string; group: string }[];
+  /** Shares of the variance of the trained embeddings along the two directions of the plane. */
+  planeShares: [number, number];
+  /** [up to which step, mean loss] of stretches that grow with the steps. */
+  losses: [number, number][];
+  checkpoints: {
+    step: number;
+    tokens: number;
+    valLoss: number;
+    sample: string;
+    /** Row t has the weights on 0 … t. */
+    attention: number[][];
+    /** Mean weight on the token before. */
+    previous: number;
+    /** Of each word, on the plane. */
+    embeddings: [number, number][];
+    /** Root mean square and mean of each kind of parameter, over all layers. */
+    parts: Record<string, [number, number]>;
+  }[];
+}
+
+/** What a beam search looked at. */
+export interface BeamSearch extends Head<"beam-search"> {
+  beams: number;
+  /** Tokens that were written. */
+  length: number;
+  /** Parents stand before their children. total: sum of ln p up to this token. */
+  nodes: { step: number; id: number; parent: number | null; text: string; logprob: number; total: number; kept: boolean; best: boolean }[];
+  /** The beams at the end, best first; score: total / tokens. */
+  found: { ids: number[]; text: string; tokens: number; score: number; total: number }[];
+  greedy: { ids: number[]; text: string; tokens: number; score: number; total: number };
+  /** Whether greedy decoding wrote the best beam. */
+  same: true | null;
 }
 
 // -- Preliminaries and tokens ---------------------------------------------------------------------------------------------
@@ -563,6 +625,9 @@ export interface MlpSurfaces extends Head<"mlp-surfaces"> {
   surfaces: Packed;
   /** u8 dense [x0, x1]: bit i is set where hidden unit i is above zero. Six regions occur. */
   regions: Packed;
+  /** The six, once around the origin: their bits; "110", unit 0 first; "0, 1" ("all", "none"); y[0] with ReLU and with ReGLU as text
+   *  and as factors of x[0], x[1] and of x[0]², x[0] x[1], x[1]². */
+  pieces: { mask: number; on: string; units: string; relu: string; reglu: string; linear: [number, number]; quadratic: [number, number, number] }[];
   /** Values of x[1] at which slices are taken, and slices[kind][slice][x0]. */
   sliceAt: number[];
   slices: number[][][];
@@ -603,7 +668,7 @@ export interface NextTokens extends Head<"next-tokens"> {
 
 /** What the head would predict from the stream after each layer (final norm and head applied to it). */
 export interface LogitLens extends Head<"logit-lens"> {
-  /** Positions shown: all up to 24, else the last 24. */
+  /** Positions shown: all up to 32, else the last 32. */
   positions: number[];
   /** "embedding", "layer 0", …, "layer n-1". The last is the model's prediction. */
   depths: string[];
@@ -616,6 +681,8 @@ export interface LogitLens extends Head<"logit-lens"> {
   kl: number[][];
   finalProb: number[][];
   finalRank: number[][];
+  /** [position][depth]: length of the residual stream there. */
+  lengths: number[][];
 }
 
 /** The logit of a token as a sum over what wrote to the stream (norm scales as in this run, before the final cap). */
@@ -764,4 +831,49 @@ declare global {
     /** Of a merge's report: MergeDocument in report/data.ts; of a page for research: StudyDocument in study/data.ts. */
     vitrine: Vitrine | { kind: "merge" } | { kind: "study" };
   }
+}
+
+// -- Designs --------------------------------------------------------------------------------------------------------------
+
+/** Published designs and, last, the model of the page (own): all from their configurations. */
+export interface Designs extends Head<"designs"> {
+  designs: {
+    title: string;
+    year: number | null;
+    /** Where the sizes are published. */
+    source: string | null;
+    own: boolean;
+    layers: number;
+    dModel: number;
+    heads: number;
+    kvHeads: number;
+    headDim: number;
+    sharing: "MHA" | "GQA" | "MQA";
+    norms: string;
+    positions: string;
+    mlp: string;
+    window: string;
+    caps: string;
+    context: number | "any";
+    vocabulary: number;
+    /** Of each layer: 0 sees all that came before; null has no attention. */
+    windows: (number | null)[];
+    /** Each counted once; head: of its own, not the embedding's. */
+    parameters: { embedding: number; attention: number; mlp: number; norms: number; head: number; total: number };
+    /** Of a layer's attention and MLP. */
+    attentionShare: number;
+    /** How many layers have as many parameters. */
+    embeddingInLayers: number;
+    headInLayers: number;
+    /** A prompt of so many tokens, the last of which is counted; the cache of all of them, 16 bits a number. */
+    comparedPositions: number;
+    multiplyAdds: { attention: number; scores: number; mlp: number; head: number; total: number };
+    cacheBytes: number;
+  }[];
+}
+
+/** MHA, GQA and MQA of one size, and the model's own way. */
+export interface HeadSharing extends Head<"head-sharing"> {
+  positions: number;
+  kinds: { title: string; heads: number; kvHeads: number; headsEach: number; headDim: number; layers: number; bytesPerPosition: number; bytes: number }[];
 }

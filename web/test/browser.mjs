@@ -57,9 +57,13 @@ export async function openAddress(browser, address, permitted, { width = 1280, h
   return { page, faults };
 }
 
-/** Scrolls to what is drawn when it comes near the window, the small squares of attention, until all of it is drawn; then back. @param {import("playwright-core").Page} page */
+/** Opens the folds for engineers, then scrolls to what is drawn when it comes near the window, the small squares of attention, until all of it is drawn; then back. @param {import("playwright-core").Page} page */
 export async function settle(page) {
-  await page.evaluate(() => (document.documentElement.style.scrollBehavior = "auto"));
+  await page.evaluate(() => {
+    document.documentElement.style.scrollBehavior = "auto";
+    for (const fold of document.querySelectorAll(".fold.engineers")) /** @type {HTMLDetailsElement} */ (fold).open = true;
+  });
+  await drawn(page);
   const next = () => page.evaluate(() => {
     const blank = [...document.querySelectorAll(".thumb")].find((square) => {
       // What lies beside a grid that scrolls sideways is drawn when a reader scrolls there.

@@ -34,6 +34,30 @@ export const cutOff = (page) => page.evaluate(() => [...document.querySelectorAl
   return box.width > 0 && (box.left < -1 || box.right > document.documentElement.clientWidth + 1);
 }).map((text) => text.textContent));
 
+/** Words of a part of the page that stand outside of it, or that something cuts off which does not scroll. Names that end with an ellipsis are none. @param {import("playwright-core").Locator} part */
+export const spilt = (part) => part.evaluate((root) => {
+  const found = [];
+  const edge = root.getBoundingClientRect();
+  const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let word = words.nextNode(); word !== null; word = words.nextNode()) {
+    const parent = word.parentElement;
+    if (parent === null || word.textContent?.trim() === "" || parent.closest(".unseen, svg, pre, option, textarea") !== null) continue;
+    const range = document.createRange();
+    range.selectNodeContents(word);
+    for (const box of range.getClientRects()) {
+      let [left, right] = [edge.left, Math.min(edge.right, document.documentElement.clientWidth)];
+      let scrolls = false;
+      for (let outer = /** @type {Element | null} */ (parent); outer !== null && outer !== root && !scrolls; outer = outer.parentElement) {
+        const style = getComputedStyle(outer);
+        if (style.textOverflow === "ellipsis" || style.overflowX === "auto" || style.overflowX === "scroll") scrolls = true;
+        else if (style.overflowX !== "visible") [left, right] = [Math.max(left, outer.getBoundingClientRect().left), Math.min(right, outer.getBoundingClientRect().right)];
+      }
+      if (!scrolls && box.width > 0 && (box.left < left - 1 || box.right > right + 1)) found.push(word.textContent);
+    }
+  }
+  return found;
+});
+
 /** Words of one drawing that stand on each other by more than a hair. @param {Page} page */
 export const overlaps = (page) => page.evaluate(() => {
   /** @type {string[]} */
@@ -105,7 +129,7 @@ export const floatsWithLongTails = (page) => page.evaluate(() => {
   const found = [];
   const words = document.createTreeWalker(document.querySelector("main") ?? document.body, NodeFilter.SHOW_TEXT);
   for (let word = words.nextNode(); word !== null; word = words.nextNode()) {
-    if (word.parentElement?.closest("table, code, pre, .unseen, .fold.source, script, style") !== null) continue;
+    if (word.parentElement?.closest("table, code, pre, .unseen, .listing, script, style") !== null) continue;
     for (const number of word.textContent?.match(/\d+\.\d+/g) ?? []) if (number.replace(".", "").replace(/^0+/, "").length > 5) found.push(number);
   }
   return found;

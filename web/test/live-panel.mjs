@@ -5,18 +5,23 @@ import { drawn } from "./wait.mjs";
 
 /** @typedef {import("playwright-core").Page} Page */
 
-/** @param {Page} page @param {string} part */
-export async function unfold(page, part) {
-  if ((await page.locator(".dock-inside").count()) === 0) await page.getByRole("button", { name: "Change it" }).click();
-  await page.locator(".dock .choice label", { hasText: part }).first().click();
+/** What can be tried on a page with every step. */
+export const experiments = /** @type {const} */ (["stream", "row", "units", "next", "off", "patch", "train"]);
+
+/** Scrolls to an experiment, waits until it has its answers, and returns it. @param {Page} page @param {typeof experiments[number]} name */
+export async function trial(page, name) {
+  const part = page.locator(`.experiment[data-experiment=${name}]`);
+  await part.evaluate((element) => element.scrollIntoView({ block: "start", behavior: "instant" }));
+  await quiet(page);
+  return part;
 }
 
-/** The tokens in sight with their probabilities. @param {Page} page @returns {Promise<{token: number, probability: number, kept: number}[]>} */
-export const bars = (page) => page.locator(".live-bars li").evaluateAll((all) => all.map((one) => ({ token: Number(/** @type {HTMLElement} */ (one).dataset["token"]), probability: Number(/** @type {HTMLElement} */ (one).dataset["probability"]), kept: Number(/** @type {HTMLElement} */ (one).dataset["kept"]) })));
+/** The tokens of an experiment with their probabilities. @param {import("playwright-core").Locator} part @returns {Promise<{token: number, probability: number, kept: number}[]>} */
+export const bars = (part) => part.locator(".ba-rows li[data-token]").evaluateAll((all) => all.map((one) => ({ token: Number(/** @type {HTMLElement} */ (one).dataset["token"]), probability: Number(/** @type {HTMLElement} */ (one).dataset["probability"]), kept: Number(/** @type {HTMLElement} */ (one).dataset["kept"]) })));
 
-/** The commands and recipes of the part in sight. @param {Page} page */
-export async function offered(page) {
-  const folds = page.locator(".dock-inside .live-command");
+/** The commands and recipes of an experiment. @param {import("playwright-core").Locator} part */
+export async function offered(part) {
+  const folds = part.locator(".live-command");
   await folds.first().waitFor();
   for (const fold of await folds.all()) if (!(await fold.evaluate((e) => /** @type {HTMLDetailsElement} */ (e).open))) await fold.locator("summary").click();
   await folds.locator(".copyable code").first().waitFor();
@@ -62,12 +67,12 @@ export function drawnOf(all, temperature, topK, topP) {
 
 /** Trains one step on " was"; the loss behind it, and the command. @param {Page} page @returns {Promise<[number, string]>} */
 export async function trained(page) {
-  await unfold(page, "Train one step");
-  await page.getByLabel("Should follow").fill(" was");
-  await page.getByRole("button", { name: "Train one step" }).click();
-  const said = page.locator(".live-head", { hasText: "The loss on" });
+  const part = await trial(page, "train");
+  await part.getByLabel("Should follow").fill(" was");
+  await part.getByRole("button", { name: "Train one step" }).click();
+  const said = part.locator(".live-head", { hasText: "The loss on" });
   await said.waitFor();
   const [, loss = ""] = /to ([\d.]+)/.exec((await said.textContent()) ?? "") ?? [];
-  const [train = ""] = await offered(page);
+  const [train = ""] = await offered(part);
   return [Number(loss), train];
 }

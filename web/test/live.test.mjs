@@ -10,16 +10,15 @@ import { join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { launch, open, openAddress } from "./browser.mjs";
-import { graveFaults, tooWide } from "./checks.mjs";
+import { graveFaults, spilt, tooWide } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
-import { bars, drawnOf, near, offered, quiet, sameBars, trained, unfold } from "./live-panel.mjs";
+import { bars, drawnOf, experiments, near, offered, quiet, sameBars, trained, trial } from "./live-panel.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const prompt = "Once upon a time there was a king who";
 const folder = mkdtempSync(join(tmpdir(), "vitrine-live-"));
 const path = join(folder, "page.html");
 const looks = /** @type {const} */ ([[1280, false], [720, true], [390, false], [390, true]]);
-const parts = ["Next token", "Switch off", "Patch", "Train one step", "A row of attention", "The stream"];
 
 /** @type {import("playwright-core").Browser} */
 let browser;
@@ -29,7 +28,7 @@ before(async () => {
   mkdirSync(join(folder, "bin"));
   symlinkSync(resolve(program), join(folder, "bin/vitrine"));
   const made = process.env["VITRINE_LIVE_PAGE"];
-  if (made === undefined) execFileSync(program, ["explain", "--live", "--no-gradients", "--out", path, prompt], { stdio: "pipe" });
+  if (made === undefined) execFileSync(program, ["explain", "--live", "--out", path, prompt], { stdio: "pipe" });
   else copyFileSync(made, path);
   // The model that the page's commands name, as the page would save it.
   const element = /<script id="vitrine-weights" type="text\/plain" data-name="([^"]+)">([^<]+)</.exec(readFileSync(path, "utf8"));
@@ -75,12 +74,12 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
       const from = performance.now();
       const { page, faults } = await openLive(width, dark);
       t.diagnostic(`opened in ${((performance.now() - from) / 1000).toFixed(2)} s`);
-      for (const part of parts) {
-        await unfold(page, part);
-        await quiet(page);
-        assert.equal(await tooWide(page), 0, part);
-        // The page around the panel stays the same.
-        assert.deepEqual(await graveFaults(page, false, part === "Next token" ? {} : { within: ".dock" }), [], part);
+      for (const name of experiments) {
+        const part = await trial(page, name);
+        assert.equal(await tooWide(page), 0, name);
+        assert.deepEqual(await spilt(part), [], name);
+        // The page around the experiments stays the same.
+        assert.deepEqual(await graveFaults(page, false, name === "next" ? {} : { within: `[data-experiment=${name}]` }), [], name);
       }
       assert.deepEqual(faults, []);
       await page.context().close();
@@ -91,12 +90,11 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     assert.match((await page.locator("footer pre code").textContent()) ?? "", /^vitrine explain --live --out page\.html /);
     await page.locator(".dock textarea").fill("");
     await page.locator(".dock textarea").pressSequentially("The old queen sat on");
-    await unfold(page, "Next token");
-    await quiet(page);
-    const [command = ""] = await offered(page);
+    const part = await trial(page, "next");
+    const [command = ""] = await offered(part);
     const report = JSON.parse(run(`${command.replace("vitrine predict", "vitrine predict --json --top 64")}`));
     assert.equal(report.text, "The old queen sat on");
-    sameBars(await bars(page), report.predictions[0].top, "typed");
+    sameBars(await bars(part), report.predictions[0].top, "typed");
     await page.locator("h1", { hasText: "The old queen sat on" }).waitFor();
     const shown = await page.evaluate(() => /** @type {any} */ (window.vitrine));
     assert.deepEqual(shown.prompt.ids, report.tokens);
@@ -110,14 +108,13 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const had = await page.locator(".dock-next .live-token").first().textContent();
     await page.locator(".dock-next .live-token").first().click();
     assert.equal(await page.locator(".dock textarea").inputValue(), prompt + had?.replace("␣", " "));
-    await unfold(page, "Next token");
+    const part = await trial(page, "next");
+    await part.getByLabel("Seed").fill("7");
+    await part.getByLabel("Temperature").fill("0.8");
+    await part.getByLabel("Top-k").fill("12");
+    await part.getByLabel("Top-p").fill("0.9");
     await quiet(page);
-    await page.getByLabel("Seed").fill("7");
-    await page.getByLabel("Temperature").fill("0.8");
-    await page.getByLabel("Top-k").fill("12");
-    await page.getByLabel("Top-p").fill("0.9");
-    await quiet(page);
-    const [, command = ""] = await offered(page);
+    const [, command = ""] = await offered(part);
     assert.match(command, /--temperature 0.8 --top-k 12 --top-p 0.9 --seed 7/);
     const before = await page.locator(".dock textarea").inputValue();
     await page.getByRole("button", { name: "Continue 20 tokens" }).click();
@@ -129,14 +126,14 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("temperature, top-k and top-p change what is kept as their rules say", async () => {
     const { page, faults } = await openLive();
-    await unfold(page, "Next token");
+    const part = await trial(page, "next");
     for (const [temperature, topK, topP] of [[1, 0, 1], [0.5, 0, 1], [1, 3, 1], [1, 0, 0.7], [1.5, 10, 0.8]]) {
-      await page.getByLabel("Temperature").fill(String(temperature));
-      await page.getByLabel("Top-k").fill(String(topK));
-      await page.getByLabel("Top-p").fill(String(topP));
+      await part.getByLabel("Temperature").fill(String(temperature));
+      await part.getByLabel("Top-k").fill(String(topK));
+      await part.getByLabel("Top-p").fill(String(topP));
       await quiet(page);
-      const shown = await bars(page);
-      const [command = ""] = await offered(page);
+      const shown = await bars(part);
+      const [command = ""] = await offered(part);
       // The whole distribution from the program, and the rules in their order.
       const { top } = JSON.parse(run(`${command} --json --top 6144`)).predictions[0];
       const drawn = drawnOf(top, temperature ?? 1, topK ?? 0, topP ?? 1);
@@ -156,34 +153,34 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const endings = ["", " the", " and then", " little girl"];
     let changed = 0, continued = 0;
     for (let round = 0; round < 30; ++round) {
-      await unfold(page, "Switch off");
+      const off = await trial(page, "off");
       // Three states of each prompt: with another one all pictures are drawn again, which takes its time.
       if (round % 3 === 0) await page.locator(".dock textarea").fill(`${prompts[(round / 3) % prompts.length]}${endings[draw(endings.length)]}`);
       await quiet(page);
       if (round % 7 !== 5) {  // else the model as it is
-        const all = await page.locator(".parts .part").all();
+        const all = await off.locator(".parts .part").all();
         for (let i = 0, n = 1 + draw(3); i < n; ++i) await all[draw(all.length)]?.click();
-        if (draw(3) === 0) await page.locator(".positions .part").nth(1 + draw(3)).click();
-        if (draw(3) === 0) await page.locator(".dock select").selectOption(String(draw(3)));
+        if (draw(3) === 0) await off.locator(".positions .part").nth(1 + draw(3)).click();
+        if (draw(3) === 0) await off.locator("select").selectOption(String(draw(3)));
       }
       if (round === 4) {
         await page.getByText("Steer: add a direction").click();
         await page.getByRole("button", { name: "Try: The queen" }).click();
       }
-      await unfold(page, "Next token");
+      const part = await trial(page, "next");
       const [temperature, topK, topP, seed] = [(1 + draw(6)) / 4, draw(3) * 7, draw(2) === 0 ? 1 : (10 + draw(9)) / 20, draw(1000)];
-      for (const [label, value] of /** @type {const} */ ([["Temperature", temperature], ["Top-k", topK], ["Top-p", topP]])) await page.locator(".dock").getByRole("slider", { name: label }).fill(String(value));
-      for (const [label, value] of /** @type {const} */ ([["Tokens", 6], ["Seed", seed]])) await page.locator(".dock").getByRole("spinbutton", { name: label }).fill(String(value));
+      for (const [label, value] of /** @type {const} */ ([["Temperature", temperature], ["Top-k", topK], ["Top-p", topP]])) await part.getByRole("slider", { name: label }).fill(String(value));
+      for (const [label, value] of /** @type {const} */ ([["Tokens", 6], ["Seed", seed]])) await part.getByRole("spinbutton", { name: label }).fill(String(value));
       await quiet(page);
       // An even number of clicks on one part changes nothing.
       const edited = (await page.locator(".dock-changes").count()) > 0;
-      const texts = await offered(page);
+      const texts = await offered(part);
       const [recipe = "", command = ""] = edited ? texts : ["", ...texts];
       const generate = texts.at(-1) ?? "";
       writeFileSync(join(folder, "recipe.yaml"), recipe);
       const report = JSON.parse(run(`${command.replace("vitrine predict", "vitrine predict --top 6144 --json").replace("recipe.yaml", "recipe.yaml --top 6144 --json")}`));
       const { top } = edited ? report.after[0] : report.predictions[0];
-      const shown = await bars(page);
+      const shown = await bars(part);
       const what = `round ${round}, ${generate}\n${recipe}`;
       sameBars(shown.filter((one) => one.probability > 0), top, what);
       const drawn = drawnOf(top, temperature, topK, topP);
@@ -207,17 +204,15 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("a head that is switched off changes the answer, by keyboard alone", async () => {
     const { page, faults } = await openLive();
-    await unfold(page, "Switch off");
-    const before = await bars(page);
+    const part = await trial(page, "off");
+    const before = await bars(part);
     await page.locator("[data-cell='0 0']").focus();
     for (const key of ["ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight", "Enter"]) await page.keyboard.press(key);
     assert.equal(await page.locator("[data-part='head 1.3']").getAttribute("aria-pressed"), "true");
     await page.locator(".dock-changes").waitFor();
     await quiet(page);
-    const after = await bars(page);
+    const after = await bars(part);
     assert.ok(Math.abs((after[0]?.probability ?? 0) - (before[0]?.probability ?? 0)) > 0.01, "the answer stays the same");
-    await page.keyboard.press("Escape");
-    assert.equal(await page.locator(".dock-inside").count(), 0);
     await page.locator(".dock-changes").click();
     await page.locator(".dock-changes").waitFor({ state: "detached" });
     assert.deepEqual(faults, []);
@@ -226,13 +221,13 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("patching and a step of training give the program's numbers", async () => {
     const { page, faults } = await openLive();
-    await unfold(page, "Patch");
-    await page.getByLabel("Second prompt").fill(prompt.replace("king", "queen"));
-    await page.getByText("heads", { exact: true }).click();
-    await page.getByRole("button", { name: "Patch", exact: true }).click();
-    await page.locator(".dock .heat-numbers text").first().waitFor();
-    const shown = (await page.locator(".dock .heat-numbers text").allTextContents()).map((text) => Number(text.replace("−", "-")));
-    const [recipe = "", command = ""] = await offered(page);
+    const part = await trial(page, "patch");
+    await part.getByLabel("Second prompt").fill(prompt.replace("king", "queen"));
+    await part.getByText("heads", { exact: true }).click();
+    await part.getByRole("button", { name: "Patch", exact: true }).click();
+    await part.locator(".heat-numbers text").first().waitFor();
+    const shown = (await part.locator(".heat-numbers text").allTextContents()).map((text) => Number(text.replace("−", "-")));
+    const [recipe = "", command = ""] = await offered(part);
     writeFileSync(join(folder, "recipe.yaml"), recipe);
     const { grid, metric } = JSON.parse(run(`${command} --json`));
     grid.values.flat().forEach((/** @type {number} */ value, /** @type {number} */ i) => assert.ok(Math.abs((shown[i] ?? NaN) - (value - metric.corrupt) / (metric.clean - metric.corrupt)) <= 0.0051, `cell ${i}`));
@@ -246,8 +241,8 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("a row of attention adds up, step by step, and its weights are the traced ones", async () => {
     const { page, faults } = await openLive();
-    await unfold(page, "A row of attention");
-    await page.locator(".row-steps").waitFor();
+    const part = await trial(page, "row");
+    await part.locator(".row-steps").waitFor();
     while (await page.getByRole("button", { name: "Next step" }).isEnabled()) await page.getByRole("button", { name: "Next step" }).click();
     const rows = await page.locator(".row-steps tbody tr").evaluateAll((all) => all.map((row) => [...row.querySelectorAll("td[data-value]")].map((cell) => Number(/** @type {HTMLElement} */ (cell).dataset["value"]))));
     const weights = rows.map((row) => row.at(-2) ?? NaN);
@@ -256,7 +251,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     for (const row of rows) near((row[2] ?? NaN) / Math.max(1, Math.abs(row[3] ?? 0)), (row[3] ?? NaN) / Math.max(1, Math.abs(row[3] ?? 0)), "capped by the page, and the run's score");
     const rest = /differ by ([^)]+)\)/.exec((await page.locator(".live-says").textContent()) ?? "")?.[1] ?? "";
     assert.ok(rest === "0" || rest.includes("×10⁻"), `z and the sum differ by ${rest}`);
-    const [command = ""] = await offered(page);
+    const [command = ""] = await offered(part);
     run(command);
     const file = readFileSync(join(folder, "values.safetensors"));
     const length = Number(file.readBigUInt64LE(0));
@@ -271,12 +266,16 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("the stream and the units give the numbers of their commands", async () => {
     const { page, faults } = await openLive();
-    await unfold(page, "The stream");
-    await page.locator(".unit-list tbody tr").first().waitFor();
-    await page.locator(".dock").getByRole("slider", { name: "of layer" }).fill("4");
-    await page.locator(".dock").getByRole("slider", { name: "Position" }).fill("3");
+    const stream = await trial(page, "stream");
+    await stream.getByRole("slider", { name: "Position" }).fill("3");
     await quiet(page);
-    const [trace = "", lens = "", units = ""] = await offered(page);
+    const [trace = "", lens = ""] = await offered(stream);
+    const part = await trial(page, "units");
+    await part.locator(".unit-list tbody tr").first().waitFor();
+    await part.getByRole("slider", { name: "Layer" }).fill("4");
+    await part.getByRole("slider", { name: "Position" }).fill("3");
+    await quiet(page);
+    const [units = ""] = await offered(part);
     assert.match(units, /--layer 4 --position 3 /);
     const { units: theirs } = JSON.parse(run(`${units} --json`));
     const rows = await page.locator(".unit-list tbody tr").evaluateAll((all) => all.map((row) => ({
@@ -298,6 +297,163 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     });
     run(trace);
     assert.ok(JSON.parse(run(lens)).pictures["logit-lens"].available);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("before and after a change: an outline and a bar of their own lengths, with a key", async () => {
+    const { page, faults } = await openLive();
+    const part = await trial(page, "off");
+    assert.equal(await part.locator(".ba-key").count(), 0, "nothing is changed yet");
+    await part.locator("[data-part='head 1.3']").click();
+    await page.locator(".dock-changes").waitFor();
+    await quiet(page);
+    assert.deepEqual(await part.locator(".ba-key span").allTextContents(), ["before", "after"]);
+    const rows = await part.locator(".ba-rows li").evaluateAll((all) => all.map((row) => ({
+      said: [...row.querySelectorAll(".ba-figure")].map((one) => one.textContent).join(),
+      widths: [".ba-before", ".ba-after"].map((name) => Number.parseFloat(/** @type {HTMLElement} */ (row.querySelector(name))?.style.width ?? "NaN")),
+    })));
+    assert.ok(rows.length >= 8);
+    const largest = Math.max(...rows.flatMap((row) => row.widths));
+    assert.equal(largest, 100);
+    const written = rows.map((row) => (row.said.match(/[\d.]+(?= %)/g) ?? []).map(Number));
+    const most = Math.max(...written.flat());
+    for (const [i, row] of rows.entries()) for (const k of [0, 1]) near(row.widths[k] ?? NaN, (100 * (written[i]?.[k] ?? NaN)) / most, `${row.said}, bar ${k}`, 0.2);
+    assert.ok(rows.some((row) => Math.abs((row.widths[0] ?? 0) - (row.widths[1] ?? 0)) > 3), "nothing has moved");
+    // The dock says the same, and in the same way.
+    assert.equal(await page.locator(".dock-next .ba-before").count(), await page.locator(".dock-next li").count());
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("pictures of the run say that they show the model without the reader's changes", async () => {
+    const { page, faults } = await openLive();
+    const ofRun = await page.locator("figure:has(.figure-title .made.run)").count();
+    assert.ok(ofRun > 10);
+    assert.equal(await page.locator(".unchanged").count(), 0);
+    const part = await trial(page, "off");
+    await part.locator("[data-part='head 1.3']").click();
+    await part.locator("[data-part='mlp 2']").click();
+    await page.locator(".dock-changes").waitFor();
+    assert.equal(await page.locator("figure .unchanged").count(), ofRun);
+    assert.match((await page.locator("figure[data-picture=logit-lens] .unchanged").textContent()) ?? "", /2 changes/);
+    await page.locator(".dock-changes").click();
+    await page.locator(".unchanged").first().waitFor({ state: "detached" });
+    assert.equal(await page.locator(".unchanged").count(), 0);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("patching begins with a second prompt that fits, and says in plain words what does not", async () => {
+    const { page, faults } = await openLive();
+    const part = await trial(page, "patch");
+    const second = part.getByLabel("Second prompt");
+    const patch = part.getByRole("button", { name: "Patch", exact: true });
+    for (const [text, expected] of [[prompt, prompt.replace("king", "queen")], ["Hansel and Gretel went into", null]]) {
+      if (text !== prompt) await page.locator(".dock textarea").fill(text ?? "");
+      await page.waitForFunction(([own]) => ![own, ""].includes(/** @type {HTMLInputElement} */ (document.querySelector("[data-experiment=patch] input[type=text]")).value) && (own?.startsWith("Once") || !/** @type {HTMLInputElement} */ (document.querySelector("[data-experiment=patch] input[type=text]")).value.startsWith("Once")), [text]);
+      if (expected !== null) assert.equal(await second.inputValue(), expected);
+      await quiet(page);
+      await patch.click();
+      await part.locator(".heat-numbers text").first().waitFor();
+      const cells = (await part.locator(".heat-numbers text").allTextContents()).map((cell) => Number(cell.replace("−", "-")));
+      assert.ok(cells.length > 20 && cells.every(Number.isFinite), `${text}: ${cells.join(" ")}`);
+    }
+    await page.locator(".dock textarea").fill(prompt);
+    await second.fill(prompt);
+    await patch.click();
+    await part.getByText("Both prompts are the same").waitFor();
+    await second.fill(`${prompt} was old`);
+    await patch.click();
+    await part.getByText("Both prompts need as many tokens").waitFor();
+    assert.match((await part.locator("[role=status]").textContent()) ?? "", /The prompt has 10 and the second prompt 12: /);
+    assert.doesNotMatch((await part.textContent()) ?? "", /NaN|not a number|recipe\.|corrupt|undefined/);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("another prompt leaves every step where it is, and those that run backward are drawn for it once they are in sight", async () => {
+    const { page, faults } = await openLive();
+    const headings = () => page.locator("main > section > h2").allTextContents();
+    const before = await headings();
+    assert.ok(before.some((title) => title.includes("way back")));
+    await page.locator(".dock textarea").fill("The wolf said to");
+    await page.waitForFunction(() => /** @type {any} */ (window.vitrine).prompt.text === "The wolf said to");
+    assert.deepEqual(await headings(), before);
+    assert.equal(await page.locator("#back-propagation figure").count(), 0, "pictures of the old prompt");
+    await page.locator("#back-propagation .redraw").waitFor();
+    assert.equal(await page.locator("#lacking [data-picture^=gradient]").count(), 0);
+    await page.locator("#back-propagation").evaluate((step) => step.scrollIntoView({ block: "start", behavior: "instant" }));
+    await page.locator("#back-propagation figure[data-picture=gradient-norms]").waitFor();
+    assert.equal(await page.locator(".redraw").count(), 0);
+    const shown = await page.evaluate(() => /** @type {any} */ (window.vitrine));
+    assert.equal(shown.prompt.text, "The wolf said to");
+    const theirs = JSON.parse(run("vitrine picture gradient-norms --json --compute f32 --model \"$(ls *.gguf)\" 'The wolf said to'"));
+    near(shown.pictures["gradient-norms"].loss, theirs.pictures["gradient-norms"].loss, "the loss");
+    assert.deepEqual(await headings(), before);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("a prompt that ends with a space is told, and mended", async () => {
+    const { page, faults } = await openLive();
+    assert.equal(await page.locator(".dock-hint").count(), 0);
+    const before = await page.locator(".dock-next li").allTextContents();
+    await page.locator(".dock textarea").fill(`${prompt} `);
+    await page.locator(".dock-hint").waitFor();
+    await quiet(page);
+    await page.getByRole("button", { name: "Remove the space" }).click();
+    await page.locator(".dock-hint").waitFor({ state: "detached" });
+    assert.equal(await page.locator(".dock textarea").inputValue(), prompt);
+    await quiet(page);
+    assert.deepEqual(await page.locator(".dock-next li").allTextContents(), before);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("an empty prompt has a heading in words", async () => {
+    const { page, faults } = await openLive();
+    await page.locator(".dock textarea").fill("");
+    await page.waitForFunction(() => /** @type {any} */ (window.vitrine).prompt.text === "");
+    assert.match((await page.locator("h1").textContent()) ?? "", /\p{L}{3}/u);
+    assert.doesNotMatch((await page.locator("h1").textContent()) ?? "", /“\s*”/);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("390 pixels: nothing is cut off in the dock, tables begin at their beginning, the stream has room", async () => {
+    const { page, faults } = await openLive(390);
+    assert.deepEqual(await spilt(page.locator(".dock")), []);
+    assert.ok((await page.locator(".dock-next li").filter({ visible: true }).count()) >= 2);
+    const row = await trial(page, "row");
+    while (await row.getByRole("button", { name: "Next step" }).isEnabled()) {
+      await row.getByRole("button", { name: "Next step" }).click();
+      const box = row.locator(".table-scroll");
+      assert.equal(await box.evaluate((element) => element.scrollLeft), 0);
+      assert.ok(await box.evaluate((element) => element.scrollWidth <= element.clientWidth + 1), "the newest column is out of sight");
+    }
+    const stream = await trial(page, "stream");
+    assert.ok(((await stream.locator("canvas").boundingBox())?.width ?? 0) > 250);
+    const off = await trial(page, "off");
+    await off.locator("[data-part='head 1.3']").click();
+    await off.locator("[data-part='mlp 0']").click();
+    await page.getByRole("button", { name: "Undo 2 changes" }).waitFor();
+    await quiet(page);
+    assert.deepEqual(await spilt(page.locator(".dock")), []);
+    assert.deepEqual(await spilt(off), []);
+    assert.equal(await tooWide(page), 0);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("on paper there is nothing to try", async () => {
+    const { page, faults } = await openLive();
+    await trial(page, "row");
+    await page.emulateMedia({ media: "print" });
+    await page.evaluate(() => window.dispatchEvent(new Event("beforeprint")));
+    const left = await page.evaluate(() => [...document.querySelectorAll("button, input, select, textarea, .dock, .experiment, .redraw")].filter((element) => element.closest(".choice") === null && element.getBoundingClientRect().width > 0 && element.closest(".token, .split") === null && !element.matches(".token, .split")).map((element) => element.outerHTML.slice(0, 90)));
+    assert.deepEqual(left, []);
+    assert.equal(await page.evaluate(() => getComputedStyle(document.body).paddingBottom), "0px");
     assert.deepEqual(faults, []);
     await page.context().close();
   });

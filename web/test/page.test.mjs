@@ -89,6 +89,72 @@ describe("the attention grid", () => {
 
 });
 
+describe("guesses and terms", () => {
+  test("a guess is answered by click and by keyboard, right and wrong, without an engine", async () => {
+    const { page, faults } = await open(browser, writePage("short"), sizes.desktop);
+    const guess = page.locator("#tokens .guess");
+    assert.equal(await guess.locator(".guess-reveal").isVisible(), false);
+    await guess.getByRole("button", { name: "4", exact: true }).focus();
+    await page.keyboard.press("Enter");
+    assert.equal(await guess.locator(".guess-reveal").textContent(), "No: 5. There are 5 of them.");
+    assert.equal(await guess.locator("button.wrong").textContent(), "✗ 4");
+    assert.equal(await guess.locator("button.right").textContent(), "✓ 5");
+    assert.equal(await guess.getByRole("button", { name: "6" }).isDisabled(), true);
+    const free = page.locator("#output .guess");
+    await free.getByRole("textbox").fill(" His");
+    await page.keyboard.press("Enter");
+    assert.equal(await free.locator(".guess-reveal").textContent(), "Yes. It is his.");
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("an answer can be seen without a guess, and paper shows all of them", async () => {
+    const { page } = await open(browser, writePage("short"), sizes.desktop);
+    await page.locator("#output .guess").getByRole("button", { name: "Show the answer" }).click();
+    assert.equal(await page.locator("#output .guess-reveal").textContent(), "It is his.");
+    await page.evaluate(async () => {
+      window.dispatchEvent(new Event("beforeprint"));
+      await Promise.resolve();
+      await Promise.resolve();
+    });
+    assert.equal(await page.locator("#tokens .guess-reveal").textContent(), "There are 5 of them.");
+    await page.context().close();
+  });
+
+  test("a term is explained on hover, focus and tap, once a section", async () => {
+    const { page, faults } = await open(browser, writePage("short"), { ...sizes.desktop, calm: true });
+    const section = page.locator("#residual");
+    assert.deepEqual(await section.locator(".term").allTextContents(), ["token", "embedding", "residual stream"]);
+    const term = section.getByRole("button", { name: "residual stream" });
+    await term.scrollIntoViewIfNeeded();
+    await term.hover();
+    assert.match(await tip(page), /^residual stream\nWhat runs through the model/);
+    await page.mouse.move(2, 2);
+    assert.equal(await tip(page), "");
+    await section.getByRole("button", { name: "embedding" }).focus();
+    assert.match(await tip(page), /^embedding\n/);
+    assert.match((await page.locator("[role=status]").textContent()) ?? "", /embedding, The vector that stands for a token/);
+    await page.keyboard.press("Escape");
+    assert.equal(await tip(page), "");
+    await term.click();
+    assert.match(await tip(page), /^residual stream\n/);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("the recap counts, and lists every term", async () => {
+    const { page } = await open(browser, writePage("short"), sizes.desktop);
+    const recap = page.locator("#recap");
+    for (const [i, choice] of ["that", "this"].entries()) await recap.locator(".guess").nth(i).getByRole("button", { name: choice }).click();
+    assert.equal(await recap.locator(".recap-count").textContent(), "2 of 2 answered, 1 as this model does.");
+    await recap.getByText("All terms").click();
+    const terms = await recap.locator("dt").allTextContents();
+    for (const term of ["transformer", "token", "logit", "residual stream", "head"]) assert.ok(terms.includes(term), term);
+    assert.equal(await recap.locator("dd").evaluateAll((all) => all.filter((one) => !/^[A-Z].*\.$/.test(one.textContent ?? "")).length), 0);
+    await page.context().close();
+  });
+});
+
 describe("commands and recipes", () => {
   for (const [what, change, kept] of /** @type {const} */ ([
     ["a text that begins with a dash, without BOS", { text: "- said", special: false, shell: "--no-special --adapter 'an \"adapter\"' -- '- said'" }, false],

@@ -10,7 +10,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { launch, openAddress } from "./browser.mjs";
 import { graveFaults, tooWide } from "./checks.mjs";
-import { bars, near, offered, quiet, sameBars, trained, unfold } from "./live-panel.mjs";
+import { bars, experiments, near, offered, quiet, sameBars, trained, trial } from "./live-panel.mjs";
 import { serve } from "./server.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
@@ -68,12 +68,11 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     await page.getByRole("link", { name: "A walk through this model" }).click();
     await page.waitForURL(`${url}explain`);
     await ready(page);
-    for (const part of ["Next token", "Switch off", "Patch", "Train one step", "A row of attention", "The stream"]) {
-      await unfold(page, part);
-      await quiet(page);
-      assert.equal(await tooWide(page), 0, part);
-      // The page around the panel stays the same.
-      assert.deepEqual(await graveFaults(page, false, part === "Next token" ? {} : { within: ".dock" }), [], part);
+    for (const name of experiments) {
+      await trial(page, name);
+      assert.equal(await tooWide(page), 0, name);
+      // The page around the experiments stays the same.
+      assert.deepEqual(await graveFaults(page, false, name === "next" ? {} : { within: `[data-experiment=${name}]` }), [], name);
     }
     assert.deepEqual(faults, []);
   });
@@ -86,26 +85,25 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
       await ready(page);
       await page.locator(".dock textarea").fill("Hansel and Gretel, Hansel and");
       await page.locator("h1", { hasText: "Hansel and Gretel" }).waitFor();
-      await unfold(page, "Next token");
-      await quiet(page);
-      const [predict = "", generate = ""] = await offered(page);
-      sameBars(await bars(page), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, predict);
+      const next = await trial(page, "next");
+      const [predict = "", generate = ""] = await offered(next);
+      sameBars(await bars(next), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, predict);
 
-      await unfold(page, "Switch off");
+      const off = await trial(page, "off");
       await page.locator("[data-part='head 1.3']").click();
       await page.locator(".dock-changes").waitFor();
       await quiet(page);
-      const [recipe = "", intervene = ""] = await offered(page);
+      const [recipe = "", intervene = ""] = await offered(off);
       writeFileSync(join(folder, "recipe.yaml"), recipe);
       const report = JSON.parse(run(`${intervene} --json --top 100`));
-      sameBars((await bars(page)).filter((one) => one.probability > 0), report.after[0].top, recipe);
+      sameBars((await bars(off)).filter((one) => one.probability > 0), report.after[0].top, recipe);
       assert.ok(Math.abs(report.before[0].top[0].prob - report.after[0].top[0].prob) > 0.05, "the head does nothing");
 
-      await unfold(page, "Next token");
-      await page.getByLabel("Seed").fill("11");
+      await trial(page, "next");
+      await next.getByLabel("Seed").fill("11");
       await quiet(page);
       const before = await page.locator(".dock textarea").inputValue();
-      const [, , edited = ""] = await offered(page);
+      const [, , edited = ""] = await offered(next);
       assert.match(edited, /--edits recipe\.yaml/);
       assert.notEqual(edited, generate);
       await page.getByRole("button", { name: "Continue 20 tokens" }).click();
@@ -121,8 +119,9 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     await ready(page);
     const [loss, train] = await trained(page);
     near(loss, JSON.parse(run(`${train} --json`)).loss_after, "the loss", 1e-3);
-    const [predict = ""] = await unfold(page, "Next token").then(() => quiet(page)).then(() => offered(page));
-    sameBars(await bars(page), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, "behind the step");
+    const part = await trial(page, "next");
+    const [predict = ""] = await offered(part);
+    sameBars(await bars(part), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, "behind the step");
     assert.deepEqual(faults, []);
   });
 
@@ -143,11 +142,10 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     const { page, faults } = await openWalk(url);
     await ready(page);
     await page.locator(".dock textarea").fill("5, 3, 7, 9");
-    await unfold(page, "Next token");
-    await quiet(page);
-    const [predict = ""] = await offered(page);
+    const part = await trial(page, "next");
+    const [predict = ""] = await offered(part);
     assert.match(predict, /--tokens 5,3,7,9/);
-    sameBars(await bars(page), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, predict);
+    sameBars(await bars(part), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, predict);
     assert.deepEqual(faults, []);
   });
 

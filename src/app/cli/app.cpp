@@ -163,6 +163,11 @@ CLI::App& find_command(CLI::App& app, const std::string& name) {
 }
 
 int run(int argc, const char* const* argv) {
+  if (const std::string_view command = argc > 0 ? command_of_program(argv[0]) : ""; !command.empty()) {
+    std::vector<const char*> words = {"vitrine", command.data()};
+    words.insert(words.end(), argv + 1, argv + argc);
+    return run(static_cast<int>(words.size()), words.data());
+  }
   CLI::App app;
   Action chosen;
   build_app(app, chosen);

@@ -18,6 +18,7 @@ const std::vector<Command>& commands() {
       {"sae", "Sparse autoencoders: sae train", "", "", nullptr},
       sae_train_command,
       explain_command,
+      book_command,
       picture_command,
       intervene_command,
       attribute_command,
@@ -52,8 +53,8 @@ const std::vector<Purpose>& purposes() {
   static const std::vector<Purpose> table = {
       {"Run a model", {"predict", "generate", "chat", "serve"}},
       {"Inspect and evaluate a model",
-       {"explain", "picture", "attribute", "units", "trace", "collect", "circuits", "features", "graph", "eval", "compare",
-        "verify", "bench"}},
+       {"explain", "book", "picture", "attribute", "units", "trace", "collect", "circuits", "features", "graph", "eval",
+        "compare", "verify", "bench"}},
       {"Change a model", {"intervene", "merge", "extract-lora", "convert", "imatrix"}},
       {"Train", {"train", "distill", "warp", "sae", "data", "tokenizer", "curves"}},
       {"Files and the program", {"pull", "info", "tokenize", "detokenize", "completion", "manual"}},

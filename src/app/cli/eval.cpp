@@ -27,6 +27,7 @@ constexpr int64_t kShownLikely = 5;  // tokens that the page shows in the place 
 struct PerplexityArguments {
   ModelOptions model;
   EvalTextOptions text;
+  std::vector<std::string> ensemble;
   std::string against, out;
   bool per_token = false;
 };
@@ -87,12 +88,22 @@ void print_line(const std::string& name, const PerplexityResult& r) {
                                 rate_text(r.timings.tokens_per_s()))));
 }
 
-WindowOptions windows_for(const Engine& engine, const Engine* other, const PerplexityArguments& o) {
+// Of several models the context that fits all.
+WindowOptions windows_for(const Engine& engine, std::span<const Engine* const> others, const PerplexityArguments& o) {
   WindowOptions windows = o.text.windows;
   windows.like = protocol_of(o.text.like);
-  if (other == nullptr || windows.context > 0) return windows;
-  windows.context = std::min(define_windows(engine, windows).context, define_windows(*other, windows).context);
+  if (others.empty() || windows.context > 0) return windows;
+  int64_t context = define_windows(engine, windows).context;
+  for (const Engine* other : others) context = std::min(context, define_windows(*other, windows).context);
+  windows.context = context;
   return windows;
+}
+
+std::unique_ptr<Engine> open_other(const PerplexityArguments& o, const std::string& model) {
+  ModelOptions options = o.model;
+  options.model = model;
+  options.adapter.clear();
+  return std::unique_ptr<Engine>(new Engine(open_engine(options)));  // an engine stays where it is made
 }
 
 PerplexityResult run_one(Engine& engine, const std::vector<std::string>& texts, const WindowOptions& windows,
@@ -127,21 +138,22 @@ void print_difference(const PerplexityResult& a, const PerplexityResult& b) {
 void run_perplexity(const PerplexityArguments& o) {
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
-  std::unique_ptr<Engine> other;
-  if (!o.against.empty()) {
-    ModelOptions options = o.model;
-    options.model = o.against;
-    options.adapter.clear();
-    other.reset(new Engine(open_engine(options)));  // an engine stays where it is made
-  }
+  std::vector<std::unique_ptr<Engine>> members;  // of the ensemble, but the first
+  for (const std::string& member : o.ensemble) members.push_back(open_other(o, member));
+  const std::unique_ptr<Engine> other = o.against.empty() ? nullptr : open_other(o, o.against);
+  std::vector<const Engine*> others;
+  for (const auto& member : members) others.push_back(member.get());
+  if (other) others.push_back(other.get());
   if (!o.out.empty()) {
     check_output(engine, o.out, {o.text.file});
-    if (other) check_output(*other, o.out);
+    for (const Engine* one : others) check_output(*one, o.out);
   }
   const std::vector<std::string> texts = read_eval_texts(o.text);
-  const WindowOptions windows = windows_for(engine, other.get(), o);
+  const WindowOptions windows = windows_for(engine, others, o);
   const LikelyOptions likely{o.out.empty() ? 0 : kShownLikely, kMostOnPage};
-  const PerplexityResult result = run_one(engine, texts, windows, likely);
+  std::vector<PerplexityResult> alone = {run_one(engine, texts, windows, likely)};
+  for (const auto& member : members) alone.push_back(run_one(*member, texts, windows, {}));
+  const PerplexityResult result = members.empty() ? alone.front() : ensemble_of(alone);
   std::optional<PerplexityResult> second;
   if (other) second = run_one(*other, texts, windows, likely);
   const EvalView view{engine, texts, result, other.get(), second ? &*second : nullptr};
@@ -150,11 +162,21 @@ void run_perplexity(const PerplexityArguments& o) {
   }
   if (o.model.json) {
     OrderedJson document = result_json(engine, result, o.per_token);
+    if (!members.empty()) {
+      document["ensemble"] = OrderedJson::array();
+      for (size_t m = 0; m < alone.size(); ++m)
+        document["ensemble"].push_back({{"model", m == 0 ? engine.name() : others[m - 1]->name()},
+                                        {"perplexity", alone[m].perplexity},
+                                        {"nll", alone[m].nll},
+                                        {"bits_per_byte", alone[m].bits_per_byte}});
+    }
     if (second) document["against"] = against_json(*other, result, *second, o.per_token);
     return print_json(document);
   }
   if (o.per_token) print_tokens(view);
-  print_line(engine.name(), result);
+  if (!members.empty())
+    for (size_t m = 0; m < alone.size(); ++m) print_line(m == 0 ? engine.name() : others[m - 1]->name(), alone[m]);
+  print_line(members.empty() ? engine.name() : fmt::format("mean of the {} models' probabilities", alone.size()), result);
   if (second) {
     print_line(other->name(), *second);
     print_difference(result, *second);
@@ -170,13 +192,19 @@ Action define_eval_perplexity(CLI::App& app) {
   add_choice(app, "--like", o->text.like, "vitrine|transformers|harness|llama.cpp",
              "The definition of perplexity (default vitrine); docs/evaluation.md explains them");
   app.add_flag("--per-token", o->per_token, "Show every token, colored by its -ln p; with --json its log-probability");
+  app.add_option("--ensemble", o->ensemble,
+                 "Another model that predicts together with --model: the probability of each token is the mean of theirs. May be "
+                 "repeated; all need the same tokenizer")
+      ->type_name("MODEL")
+      ->check(not_empty());
   app.add_option("--against", o->against,
                  "A second model, shown beside the first; differences are by token if the tokens are the same")
       ->type_name("MODEL")
       ->check(not_empty());
   app.add_option("--out,-o", o->out, "Write a page with the text, colored by token, and curves")
       ->type_name("PAGE.html")
-      ->check(not_empty());
+      ->check(not_empty())
+      ->excludes("--ensemble");
   add_model_options(app, o->model);
   add_cache_types(app, o->model);
   return [o] { run_perplexity(*o); };

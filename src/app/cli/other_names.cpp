@@ -152,4 +152,8 @@ std::string command_elsewhere(std::string_view word) {
   return at == std::end(kCommands) ? "" : "; " + std::string(at->note);
 }
 
+std::string_view command_of_program(std::string_view path) {
+  return path.substr(path.rfind('/') + 1) == "mergekit-yaml" ? "merge" : "";
+}
+
 }  // namespace vitrine::cli

@@ -14,4 +14,8 @@ std::string known_elsewhere(std::string_view word, std::span<const std::string> 
 /// `vitrine chat`". Empty where nothing is known.
 std::string command_elsewhere(std::string_view word);
 
+/// The command that this program is when it is started under the name of another one: "merge" for /usr/bin/mergekit-yaml. Empty
+/// for any other name.
+std::string_view command_of_program(std::string_view path);
+
 }  // namespace vitrine::cli

@@ -16,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/picture_arguments.h"
 #include "cli/text_table.h"
+#include "picture/data/designs.h"
 #include "picture/data/document.h"
 #include "picture/data/tables.h"
 #include "picture/svg/drawings.h"
@@ -54,6 +55,14 @@ void print_table(const PictureTable& table) {
   if (table.left_out > 0) print("{}\n", dim(fmt::format("--json has {} more", plural(table.left_out, "row"))));
 }
 
+/// Of --config: sizes alone, and nothing that could be run.
+Engine open_sizes(const PictureArguments& o) {
+  if (o.prompt.has_text || o.prompt.has_tokens)
+    throw UsageError(
+        "--config reads sizes and no weights, so there is nothing to run a prompt with; give the model with --model.");
+  return Engine(open_configuration(o.config), {.threads = static_cast<int>(o.model.threads)});
+}
+
 void run_picture(PictureArguments o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.name.empty()) throw UsageError("which picture? `vitrine picture --list` names them all.");
@@ -85,20 +94,26 @@ void run_picture(PictureArguments o) {
     throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
   };
   only_for(o.layer >= 0, "--layer",
-           {"attention", "softmax", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
-  only_for(o.head >= 0, "--head", {"attention", "softmax"});
-  only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
+           {"attention", "softmax", "lookup", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
+  only_for(o.head >= 0, "--head", {"attention", "softmax", "lookup"});
+  only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
-  if (!o.prompt.has_text && !o.prompt.has_tokens) {
+  const bool sizes = !o.config.empty();
+  if (!sizes && !o.prompt.has_text && !o.prompt.has_tokens) {
     o.prompt.text = kUsualPrompt;
     o.prompt.has_text = true;
   }
   const PictureOptions options = picture_options(o);
   if (!o.out.empty()) check_writable("--out", o.out);
-  Engine engine = open_engine(o.model);
+  Engine engine = sizes ? open_sizes(o) : open_engine(o.model);
   check_output(engine, o.out);
-  const PictureJson document = picture_document(engine, prompt_of(engine, o), o.name, options);
+  PicturePrompt prompt;
+  if (sizes)
+    prompt.model = o.config;
+  else
+    prompt = prompt_of(engine, o);
+  const PictureJson document = picture_document(engine, prompt, o.name, options);
   const PictureJson& picture = document.at("pictures").at(o.name);
   if (csv) {
     if (!picture.at("available").get<bool>()) throw InputError(picture.at("reason").get<std::string>());
@@ -133,6 +148,12 @@ Action define_picture(CLI::App& app) {
   app.add_option("--sum", o->sum, "embedding-neighbors: words with signs between them; default: king - man + woman")
       ->type_name("SUM");
   add_model_options(app, o->model);
+  app.add_option("--config", o->config,
+                 "Pictures that follow from sizes alone: a config.json, a model's directory, or a design (gpt2, gpt3, gemma-2b, "
+                 "gemma-2-2b, …); no weights are read")
+      ->type_name("CONFIG")
+      ->check(not_empty())
+      ->excludes("--model", "--adapter");
   return [o] { run_picture(*o); };
 }
 

@@ -14,6 +14,8 @@ add_dependencies(vitrine_cli vitrine_commit)
 add_executable(vitrine_program ${CMAKE_CURRENT_LIST_DIR}/main.cpp)
 target_link_libraries(vitrine_program PRIVATE vitrine_cli)
 set_target_properties(vitrine_program PROPERTIES OUTPUT_NAME vitrine RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+add_custom_command(TARGET vitrine_program POST_BUILD  # other_names.h: under this name it is `vitrine merge`
+  COMMAND ${CMAKE_COMMAND} -E create_symlink vitrine ${PROJECT_BINARY_DIR}/mergekit-yaml VERBATIM)
 if(TARGET vitrine_mpi)
   add_dependencies(vitrine_program vitrine_mpi)  # it loads that module under mpirun
 endif()

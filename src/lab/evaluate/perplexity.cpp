@@ -109,26 +109,30 @@ class Buckets {
   std::vector<LossBucket> all_;
 };
 
+// Of each text those of tokens that were scored, and all of them.
+void count_bytes(PerplexityResult& result) {
+  for (ScoredText& text : result.texts) {
+    for (size_t i = 0; i < text.tokens.size(); ++i)
+      if (std::isnan(text.logprobs[i])) text.bytes -= std::min(text.bytes, text.tokens[i].end - text.tokens[i].begin);
+    result.bytes += static_cast<int64_t>(text.bytes);
+  }
+}
+
 void sum_up(PerplexityResult& result) {
   std::unordered_map<int32_t, uint64_t> occurrences;
   for (const ScoredText& text : result.texts)
     for (const TokenPiece& token : text.tokens) ++occurrences[token.id];
   Buckets by_position, by_frequency;
   double sum = 0;
-  for (ScoredText& text : result.texts) {
+  for (const ScoredText& text : result.texts)
     for (size_t i = 0; i < text.tokens.size(); ++i) {
-      if (std::isnan(text.logprobs[i])) {
-        text.bytes -= std::min(text.bytes, text.tokens[i].end - text.tokens[i].begin);
-        continue;
-      }
+      if (std::isnan(text.logprobs[i])) continue;
       const double nll = -static_cast<double>(text.logprobs[i]);
       sum += nll;
       ++result.tokens;
       by_position.add(text.before[i], nll);
       by_frequency.add(occurrences[text.tokens[i].id], nll);
     }
-    result.bytes += static_cast<int64_t>(text.bytes);
-  }
   if (result.tokens == 0) throw InputError("the text has too few tokens to be scored; give a longer one");
   const auto n = static_cast<double>(result.tokens);
   result.nll = sum / n;
@@ -157,6 +161,33 @@ PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, 
   result.definition = define_windows(engine, options);
   const std::vector<Plan> plans = plan_windows(engine, texts, result);
   run_windows(engine, plans, result, progress, likely);
+  count_bytes(result);
+  sum_up(result);
+  return result;
+}
+
+PerplexityResult ensemble_of(std::span<const PerplexityResult> members) {
+  VITRINE_CHECK(!members.empty(), "an ensemble has members");
+  for (size_t m = 1; m < members.size(); ++m)
+    if (!difference_of(members.front(), members[m]))
+      throw InputError("the models of an ensemble must score the same tokens; number " + std::to_string(m + 1) +
+                       " of them scored others than the first: have they the same tokenizer and context?");
+  PerplexityResult result = members.front();
+  result.tokens = 0;
+  result.timings = {};
+  for (const PerplexityResult& member : members) {
+    result.timings.seconds += member.timings.seconds;
+    result.timings.tokens_read += member.timings.tokens_read;
+  }
+  for (size_t t = 0; t < result.texts.size(); ++t) {
+    ScoredText& text = result.texts[t];
+    text.likely.clear();
+    for (size_t i = 0; i < text.tokens.size(); ++i) {
+      double sum = 0;  // NaN where the token is not scored
+      for (const PerplexityResult& member : members) sum += std::exp(static_cast<double>(member.texts[t].logprobs[i]));
+      text.logprobs[i] = static_cast<float>(std::log(sum / static_cast<double>(members.size())));
+    }
+  }
   sum_up(result);
   return result;
 }

@@ -57,6 +57,10 @@ struct LikelyOptions {
 PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, const WindowOptions& options,
                             const EvaluationProgress& progress = {}, const LikelyOptions& likely = {});
 
+/// Of several models that predict together: the probability of each token is the mean of theirs. Without the most likely tokens.
+/// members: what `perplexity` gave for each, at least one. Errors: InputError if the tokens that they scored are not the same.
+PerplexityResult ensemble_of(std::span<const PerplexityResult> members);
+
 /// Of two models on the same tokens: -ln p of b minus that of a.
 struct LossDifference {
   double nll = 0, nll_error = 0;  // mean over the tokens; the standard error of paired differences

@@ -82,6 +82,38 @@ TEST(EvalPerplexity, TwoModelsOnAPage) {
   EXPECT_EQ(other["definition"]["context"], other["against"]["definition"]["context"]);
 }
 
+TEST(EvalPerplexity, AnEnsembleAveragesProbabilities) {
+  const std::vector<std::string> common = {"eval", "perplexity", "--file", evaluate_file("text.txt"), "--per-token", "--json"};
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> line = common;
+    line.insert(line.end(), more.begin(), more.end());
+    const Outcome outcome = vitrine(line);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const std::string a = golden_gguf("llama"), b = golden_gguf("llama_q4_0");
+  const Json one = run({"--model", a}), two = run({"--model", b}), both = run({"--model", a, "--ensemble", b, "--against", a});
+  double sum = 0;
+  int64_t scored = 0;
+  for (size_t i = 0; i < one["per_token"][0]["logprobs"].size(); ++i) {
+    const Json &x = one["per_token"][0]["logprobs"][i], &y = two["per_token"][0]["logprobs"][i];
+    if (x.is_null()) continue;
+    sum -= std::log((std::exp(x.get<double>()) + std::exp(y.get<double>())) / 2);
+    ++scored;
+  }
+  EXPECT_EQ(both["tokens"], scored);
+  EXPECT_NEAR(both["nll"].get<double>(), sum / static_cast<double>(scored), 1e-6);
+  EXPECT_EQ(both["bytes"], one["bytes"]);
+  EXPECT_EQ(both["ensemble"].size(), 2u);
+  EXPECT_EQ(both["ensemble"][1]["nll"], two["nll"]);
+  EXPECT_NEAR(both["against"]["difference"]["nll"].get<double>(), one["nll"].get<double>() - both["nll"].get<double>(), 1e-6);
+  // By convexity no worse than the members' mean.
+  EXPECT_LE(both["nll"].get<double>(), (one["nll"].get<double>() + two["nll"].get<double>()) / 2);
+  expect_refused({"eval", "perplexity", "--file", evaluate_file("text.txt"), "--ensemble", a}, {"same tokens", "tokenizer"});
+  expect_refused({"eval", "perplexity", "--file", evaluate_file("text.txt"), "--ensemble", a, "--out", "page.html"},
+                 {"--ensemble"});
+}
+
 TEST(EvalPerplexity, RefusesWhatItCannotRead) {
   const Scratch scratch;
   const std::string text = evaluate_file("text.txt");

@@ -34,6 +34,17 @@ TEST(MergeCommand, AFinishedRunIsWhole) {
   EXPECT_EQ(vitrine({"merge", recipe, out, "--resume"}).code, 2);
 }
 
+TEST(MergeCommand, TheProgramUnderMergekitsName) {
+  const Scratch scratch;
+  const std::string recipe = scratch.write("r.yml", linear_recipe({kModels + "ft1", kModels + "ft2"})), out = scratch / "out";
+  const std::string beside = std::filesystem::path(VITRINE_PROGRAM).parent_path() / "mergekit-yaml";
+  const Outcome outcome = run_program({beside, recipe, out, "--cuda", "--lazy-unpickle", "--allow-crimes"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  ASSERT_EQ(vitrine({"merge", recipe, scratch / "other"}).code, 0);
+  EXPECT_EQ(read_file(out + "/model.safetensors"), read_file(scratch / "other/model.safetensors"));
+  EXPECT_CONTAINS(run_program({beside, "--help"}).out, "vitrine merge");
+}
+
 // Whole is what all of its documents say; what is there is told before any of them is made.
 TEST(MergeCommand, AFinishedRunOfSeveralMergesIsWhole) {
   const Scratch scratch;

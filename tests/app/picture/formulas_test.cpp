@@ -285,7 +285,7 @@ TEST(Reach, TheCacheIsWhatIsAllocated) {
 TEST_F(Formulas, SixRegionsAndSurfacesOfTheToy) {
   const PictureJson p = one("mlp-surfaces");
   const std::vector<double> regions = unpacked(p.at("regions")), surfaces = unpacked(p.at("surfaces")), x = doubles(p.at("x"));
-  EXPECT_EQ(std::set<double>(regions.begin(), regions.end()).size(), 7u);  // six regions, and the origin where nothing is on
+  EXPECT_EQ(std::set<double>(regions.begin(), regions.end()).size(), 6u);
   const auto weight = [&](const char* m, size_t i, size_t j) { return p.at("weights").at(m)[i][j].get<double>(); };
   const size_t n = x.size();
   for (size_t a = 0; a < n; a += 5)
@@ -302,6 +302,177 @@ TEST_F(Formulas, SixRegionsAndSurfacesOfTheToy) {
       const double expected[] = {linear, relu, reglu, geglu};
       for (size_t k = 0; k < 4; ++k) EXPECT_NEAR(surfaces[(k * n + a) * n + b], expected[k], 1e-5) << k;
     }
+}
+
+TEST_F(Formulas, OneFormulaForEachRegionOfTheToy) {
+  const PictureJson p = one("mlp-surfaces");
+  const std::vector<double> regions = unpacked(p.at("regions")), surfaces = unpacked(p.at("surfaces")), x = doubles(p.at("x"));
+  std::map<int, PictureJson> pieces;
+  for (const PictureJson& piece : p.at("pieces")) pieces[piece.at("mask")] = piece;
+  EXPECT_EQ(pieces.size(), 6u);
+  EXPECT_EQ(pieces.at(7).at("units"), "all");
+  EXPECT_EQ(pieces.at(0).at("units"), "none");
+  EXPECT_EQ(pieces.at(0).at("relu"), "0");
+  EXPECT_EQ(pieces.at(6).at("on"), "011");
+  const size_t n = x.size();
+  for (size_t a = 0; a < n; ++a)
+    for (size_t b = 0; b < n; ++b) {
+      const PictureJson& piece = pieces.at(static_cast<int>(regions[a * n + b]));
+      const auto linear = doubles(piece.at("linear")), quadratic = doubles(piece.at("quadratic"));
+      EXPECT_NEAR(surfaces[(1 * n + a) * n + b], linear[0] * x[a] + linear[1] * x[b], 1e-5);
+      EXPECT_NEAR(surfaces[(2 * n + a) * n + b],
+                  quadratic[0] * x[a] * x[a] + quadratic[1] * x[a] * x[b] + quadratic[2] * x[b] * x[b], 1e-5);
+    }
+}
+
+// Cover's count of the cells that hyperplanes through the origin make, in Python: 2 * sum(comb(m - 1, k) for k in range(min(n,
+// m))).
+TEST_F(Formulas, RegionsOfAnMlp) {
+  const PictureJson p = one("mlp-regions");
+  EXPECT_EQ(column(p.at("rows"), "inputs"), list({2, 16, 2048}));
+  EXPECT_EQ(p.at("rows")[0].at("regions"), "6");
+  EXPECT_EQ(p.at("rows")[1].at("regions"), "15995904");  // 16 inputs, 24 hidden units
+  EXPECT_EQ(p.at("rows")[2].at("regions"), "10^2678");   // 2048 and 16384: 2.187e2678
+  EXPECT_NEAR(p.at("log10").back().get<double>(), 7.204009, 1e-6);
+  EXPECT_TRUE(p.at("throughOrigin").get<bool>());
+}
+
+TEST(Regions, WithBiasesHyperplanesMissTheOrigin) {  // sum(comb(m, k) for k in range(min(n, m) + 1))
+  Scratch folder;
+  write_random_model(folder.path(), {{"architectures", {"GPT2LMHeadModel"}},
+                                     {"model_type", "gpt2"},
+                                     {"n_embd", 16},
+                                     {"n_layer", 1},
+                                     {"n_head", 2},
+                                     {"n_positions", 32},
+                                     {"vocab_size", 259}});
+  Engine engine(folder.path(), kF32);
+  const PictureJson p = picture_document(engine, ids_prompt({3, 5}), "mlp-regions").at("pictures").at("mlp-regions");
+  EXPECT_FALSE(p.at("throughOrigin").get<bool>());
+  EXPECT_EQ(p.at("rows")[1].at("regions"), "713250450657109");  // 16 inputs, 64 hidden units
+}
+
+TEST_F(Formulas, WhatOtherNumbersOfHeadsWouldCost) {
+  const PictureJson p = one("head-sizes");  // 2 heads of 256, one key and value head, d_model 16, two layers, 5 tokens
+  std::map<int, PictureJson> heads;
+  for (const PictureJson& row : p.at("heads")) heads[row.at("heads")] = row;
+  EXPECT_TRUE(heads.at(2).at("here").get<bool>());
+  EXPECT_FALSE(heads.at(8).at("here").get<bool>());
+  EXPECT_EQ(heads.at(8).at("size"), 64);
+  EXPECT_EQ(heads.at(8).at("patterns"), 16);
+  EXPECT_EQ(heads.at(8).at("weights"), 8 * 2 * 15);     // 5 · 6 / 2 pairs of target and source
+  EXPECT_EQ(heads.at(8).at("products"), 512 * 2 * 15);  // the same for every number of heads
+  EXPECT_EQ(heads.at(2).at("products"), heads.at(8).at("products"));
+  EXPECT_EQ(column(p.at("sharing"), "kvHeads"), list({1, 2}));
+  EXPECT_EQ(column(p.at("sharing"), "cacheBytes"), list({2 * 256 * 2 * 4, 2 * 512 * 2 * 4}));
+  EXPECT_EQ(column(p.at("sharing"), "parameters"), list({2 * 16 * 256 * 2, 2 * 16 * 512 * 2}));
+}
+
+TEST_F(Formulas, TheScaleOfLogitsAtTheStart) {
+  const PictureJson p = one("initial-scale");
+  const std::vector<double> widths = doubles(p.at("widths")), plain = doubles(p.at("plain")), scaled = doubles(p.at("scaled"));
+  EXPECT_EQ(widths, list({16, 64, 256, 1024, 2048}));
+  for (size_t i = 0; i < widths.size(); ++i) {
+    EXPECT_NEAR(doubles(p.at("hidden"))[i], 1, 4 / std::sqrt(2 * 10 * widths[i]));  // four standard errors of a deviation
+    EXPECT_NEAR(plain[i] / scaled[i], std::sqrt(widths[i]), 1e-4 * std::sqrt(widths[i]));
+    EXPECT_NEAR(scaled[i], 1, 0.15) << widths[i];
+  }
+  EXPECT_EQ(one("initial-scale"), p);  // the seed is fixed
+}
+
+TEST_F(Formulas, WhereSquaresLeaveFloat16) {
+  const PictureJson p = one("half-range");
+  // From 65520 on f16 rounds to infinity. Its numbers from 128 to 256 are 1/8 apart: 255.875² = 65472.02, 256² = 65536.
+  EXPECT_EQ(p.at("largest"), 255.875);
+  // 2⁻²⁵ is halfway between 0 and the least number 2⁻²⁴ and rounds to 0: x² must be larger, x > 2^-12.5 = 1.7263e-4.
+  EXPECT_NEAR(p.at("smallest").get<double>(), 1.7263e-4, 2e-7);
+  const std::vector<double> x = doubles(p.at("x"));
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(p.at("f16Text")[i] == "∞", x[i] >= 256) << x[i];
+  EXPECT_EQ(p.at("norm").at("f16"), "∞");
+  EXPECT_EQ(p.at("norm").at("f16y")[0], "0");
+  EXPECT_NEAR(std::stod(p.at("norm").at("f32").get<std::string>()), std::sqrt((90000 + 1600 + 4 + 0.25) / 4), 1e-3);
+}
+
+TEST_F(Formulas, ALookupMixesTheValues) {
+  const PictureJson p = one("lookup");
+  double sum = 0;
+  for (const double weight : doubles(p.at("weights"))) sum += weight;
+  EXPECT_NEAR(sum, 1, 1e-5);
+  EXPECT_LT(p.at("error").get<double>(), 1e-5);
+  const std::vector<double> weights = doubles(p.at("weights"));
+  const size_t n = weights.size();
+  ASSERT_EQ(p.at("values").size(), n + 1);
+  for (size_t i = 0; i < p.at("shown").get<size_t>(); ++i) {
+    double mixed = 0;
+    for (size_t s = 0; s < n; ++s) mixed += weights[s] * p.at("values")[s][i].get<double>();
+    EXPECT_NEAR(mixed, p.at("values")[n][i].get<double>(), 1e-5);
+  }
+  EXPECT_EQ(p.at("best").get<size_t>(), static_cast<size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin()));
+}
+
+TEST(VocabularySize, OfTheToyVocabulary) {  // aa, ab, aaab: of these the fable has "ab" alone, in "Crab", as often as that word
+  Scratch folder;
+  write_random_model(folder.path(), {{"architectures", {"GPT2LMHeadModel"}},
+                                     {"model_type", "gpt2"},
+                                     {"n_embd", 16},
+                                     {"n_layer", 1},
+                                     {"n_head", 2},
+                                     {"n_positions", 32},
+                                     {"vocab_size", 259}});
+  Json vocabulary;
+  for (int byte = 0; byte < 256; ++byte) vocabulary[byte_piece(byte)] = byte;
+  vocabulary["aa"] = 256;
+  vocabulary["ab"] = 257;
+  vocabulary["aaab"] = 258;
+  write_file_atomically(folder.path() + "/vocab.json", vocabulary.dump());
+  write_file_atomically(folder.path() + "/merges.txt", "#version: 0.2\na a\na b\naa ab\n");
+  Engine engine(folder.path(), kF32);
+  const PictureJson p =
+      picture_document(engine, text_prompt(engine, "ab"), "vocabulary-size").at("pictures").at("vocabulary-size");
+  const std::string text = p.at("text");
+  size_t crabs = 0;
+  for (size_t at = text.find("Crab"); at != std::string::npos; at = text.find("Crab", at + 1)) ++crabs;
+  EXPECT_EQ(crabs, 2u);
+  EXPECT_EQ(doubles(p.at("entries")), list({256, 259}));
+  EXPECT_EQ(doubles(p.at("tokens")),
+            (std::vector<double>{static_cast<double>(text.size()), static_cast<double>(text.size() - crabs)}));
+  EXPECT_EQ(doubles(p.at("table")), list({256 * 16, 259 * 16}));
+}
+
+TEST(VocabularySize, EndsWithWhatTheTokenizerGives) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PictureJson p = picture_document(engine, ids_prompt({3}), "vocabulary-size").at("pictures").at("vocabulary-size");
+  const std::string text = p.at("text");
+  const std::vector<double> tokens = doubles(p.at("tokens"));
+  EXPECT_EQ(tokens.back(), static_cast<double>(engine.tokenizer().encode(text, false).size()));
+  EXPECT_TRUE(std::is_sorted(tokens.rbegin(), tokens.rend()));
+  EXPECT_EQ(p.at("entries").back(), engine.tokenizer().vocab_size());
+  EXPECT_GE(tokens.front(), static_cast<double>(text.size()));  // one a character, and the space that is put in front
+  EXPECT_LE(tokens.front(), static_cast<double>(text.size() + 1));
+}
+
+TEST(EmbeddingCosine, AWordOfSeveralTokensIsTheirMean) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PictureJson p = picture_document(engine, ids_prompt({3}), "embedding-cosine", {.words = {"xylophonist", "king"}})
+                            .at("pictures")
+                            .at("embedding-cosine");
+  const auto ids = p.at("words")[0].at("ids").get<std::vector<int32_t>>();
+  ASSERT_GT(ids.size(), 1u);
+  EXPECT_EQ(engine.tokenizer().decode(ids), "xylophonist");
+  EXPECT_EQ(p.at("words")[0].at("label"), fmt::format("xylophonist ({})", ids.size()));
+  EXPECT_EQ(p.at("words")[1].at("tokens"), 1);
+  const NamedParameters parameters = parameters_of(engine);
+  const Weight& table = *parameters.matrix("W_E");
+  const auto width = static_cast<size_t>(engine.model().shape().d_model);
+  std::vector<double> mean(width), king(width);
+  for (size_t i = 0; i < width; ++i) {
+    for (const int32_t id : ids)
+      mean[i] += static_cast<double>(element_at(table.dtype, table.stored_row(id), i)) / static_cast<double>(ids.size());
+    king[i] = static_cast<double>(element_at(table.dtype, table.stored_row(p.at("words")[1].at("ids")[0].get<int32_t>()), i));
+  }
+  double dot = 0, a = 0, b = 0;
+  for (size_t i = 0; i < width; ++i) dot += mean[i] * king[i], a += mean[i] * mean[i], b += king[i] * king[i];
+  EXPECT_NEAR(p.at("cosine")[0][1].get<double>(), dot / std::sqrt(a * b), 1e-6);
 }
 
 // ---- Sizes --------------------------------------------------------------------------------------------------------------
@@ -548,7 +719,7 @@ TEST(Choices, AreRefusedWithTheReason) {
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king - xylophonist"}), "\"xylophonist\", which is no single token");
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king -"}), "ends with a sign");
   EXPECT_CONTAINS(refused("embedding-neighbors", {.sum = "king - king"}), "adds up to zero");
-  EXPECT_CONTAINS(refused("embedding-cosine", {.words = {"xylophonist"}}), "xylophonist");
+  EXPECT_CONTAINS(refused("embedding-cosine", {.words = {"king"}}), "one word was given");
   EXPECT_CONTAINS(refused("attention", {.layer = 99}), "layer 99 does not exist");
 }
 

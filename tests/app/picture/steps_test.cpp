@@ -1,8 +1,11 @@
 // The texts of the walk-through (src/app/picture/page/chapters): every family can be walked, and every name has a value.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
 
@@ -67,6 +70,8 @@ TEST(Steps, ValuesAreThoseThatAreListed) {
     Engine engine(open_model(resolve_model(Golden::open(model).model())), kF32);
     add_names(DocumentRuns(engine, ids_prompt({3, 5, 7, 9}), {}, {}, walk_values).take().at("steps"), "", given);
   }
+  Engine tales(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  add_names(DocumentRuns(tales, text_prompt(tales, "The king sat on"), {}, {}, walk_values).take().at("steps"), "", given);
   std::set<std::string> listed = listed_names();
   given.insert("integrated");  // input_attribution's
   EXPECT_EQ(given, listed);
@@ -76,9 +81,11 @@ TEST(Steps, ValuesAreThoseThatAreListed) {
 TEST(Steps, TemplatesUseNamesThatAreListed) {
   std::set<std::string> known = listed_names(), pictured;  // pictures tell texts what their "prose" holds
   for (const PictureInfo& info : pictures()) pictured.insert(std::regex_replace(std::string(info.name), std::regex("-"), "_"));
-  for (const char* name : {"if", "elif", "else", "endif", "set",   "macro",  "endmacro", "in",    "not",    "and",
-                           "or", "n",    "word", "part",  "name",  "vector", "replace",  "join",  "length", "format",
-                           "x",  "g",    "f",    "d",     "count", "plural", "product",  "normed"})
+  for (const char* name :
+       {"if",    "elif",   "else",  "endif",  "set",       "macro",      "endmacro",    "in",     "not",    "and",   "or",
+        "n",     "word",   "part",  "name",   "vector",    "replace",    "join",        "length", "format", "x",     "g",
+        "f",     "d",      "count", "plural", "product",   "normed",     "for",         "endfor", "size",   "piece", "pair",
+        "range", "unique", "sort",  "list",   "attribute", "pair.first", "pair.second", "first",  "second"})
     known.insert(name);
   for (const EmbeddedFile& file : templates()) {
     const std::string text(file.text);
@@ -105,14 +112,96 @@ TEST_P(StepsOf, EveryStepHasItsWords) {
     for (const PictureJson& step : steps) {
       EXPECT_FALSE(step.at("question").get<std::string>().empty()) << step.at("id");
       ASSERT_FALSE(step.at("text").empty()) << step.at("id");
-      for (const PictureJson& paragraph : step.at("text")) {
-        const std::string text = paragraph;
-        EXPECT_TRUE(text.ends_with('.') || text.ends_with(" %")) << text;
+      std::vector<std::string> sentences = step.at("text");
+      for (const std::string paragraph : step.at("engineers").at("text")) sentences.push_back(paragraph);
+      for (const PictureJson& guess : step.at("guesses")) sentences.push_back(guess.at("reveal"));
+      for (const std::string& text : sentences) {
+        EXPECT_TRUE(text.ends_with('.') || text.ends_with(':') || text.ends_with(" %")) << text;
         for (const char* mistake : {"{{", "{%", "None", "  ", " .", " ,"})
           EXPECT_EQ(text.find(mistake), std::string::npos) << text;
       }
     }
   }
+}
+
+// A learner who reads from the top meets no term before the step that explains it. The fold for engineers may use any.
+TEST_P(StepsOf, TheFirstChapterExplainsItsTermsFirst) {
+  const std::vector<std::pair<const char*, const char*>> explained_in = {{"tokens?", "tokens"},
+                                                                         {"transformers?", "tokens"},
+                                                                         {"vocabulary", "tokens"},
+                                                                         {"embeddings?", "embedding"},
+                                                                         {"parameters?", "embedding"},
+                                                                         {"residual stream", "residual"},
+                                                                         {"attention", "residual"},
+                                                                         {"MLPs?", "residual"},
+                                                                         {"norms?", "norm"},
+                                                                         {"heads?", "attention"},
+                                                                         {"query|queries", "attention"},
+                                                                         {"softmax", "output"},
+                                                                         {"logits?", "output"},
+                                                                         {"gradients?", "input-attribution"},
+                                                                         {"loss", "back-propagation"},
+                                                                         {"cache", "reach"}};
+  Engine engine(open_model(resolve_model(Golden::open(GetParam()).model())), kF32);
+  const PictureJson steps = explain_document(engine, ids_prompt({3, 5, 7, 9})).at("steps");
+  std::set<std::string> reached;
+  for (const PictureJson& step : steps) {
+    reached.insert(step.at("id").get<std::string>());
+    std::string text = step.at("question").get<std::string>();
+    for (const std::string paragraph : step.at("text")) text += " " + paragraph;
+    for (const PictureJson& guess : step.at("guesses"))
+      text += " " + guess.at("question").get<std::string>() + " " + guess.at("reveal").get<std::string>();
+    for (const auto& [term, id] : explained_in) {
+      const bool later = std::any_of(steps.begin(), steps.end(), [&](const PictureJson& one) { return one.at("id") == id; });
+      if (later && !reached.contains(id)) {
+        EXPECT_FALSE(std::regex_search(text, std::regex("\\b(" + std::string(term) + ")\\b")))
+            << step.at("id") << ": " << term << ": " << text;
+      }
+    }
+    // Names of hooks, matrices and shapes are for engineers.
+    EXPECT_FALSE(std::regex_search(text, std::regex("hook_|W_[A-Z]|σ|√\\(|float"))) << text;
+  }
+}
+
+TEST_P(StepsOf, TheFirstChapterEndsWithFiveQuestions) {
+  Engine engine(open_model(resolve_model(Golden::open(GetParam()).model())), kF32);
+  const PictureJson steps = explain_document(engine, ids_prompt({3, 5, 7, 9})).at("steps");
+  EXPECT_EQ(steps.back().at("id"), "recap");
+  EXPECT_EQ(steps.back().at("guesses").size(), 5u);
+}
+
+// "The king sat on" his, "The queen sat on" her: the shipped model tells them apart, and the page asks why.
+TEST(Steps, TheThreadOfKingAndQueen) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PictureJson document = explain_document(engine, text_prompt(engine, "The king sat on"));
+  std::map<std::string, PictureJson> steps;
+  for (const PictureJson& step : document.at("steps")) steps[step.at("id")] = step;
+  const auto asked = [&](const char* id) { return steps.at(id).at("guesses"); };
+  EXPECT_EQ(asked("tokens")[0].at("answer"), "5");  // the mark in front and four words, each of them one token
+  EXPECT_EQ(asked("output")[0].at("answer"), "▁his");
+  EXPECT_EQ(asked("output")[0].at("choices").size(), 4u);
+  EXPECT_CONTAINS(asked("recap")[4].at("question").get<std::string>(), "The queen sat on");
+  EXPECT_GE(asked("norm").size(), 1u);
+  EXPECT_EQ(asked("norm")[0].at("answer"), "larger");
+  const auto probability = [&](const char* prompt, const char* next) {
+    std::vector<int32_t> ids = engine.tokenizer().encode(prompt);
+    ids.push_back(single_token(engine.tokenizer(), next));
+    return std::exp(engine.token_logprobs(ids).back());
+  };
+  const std::string told = steps.at("output").at("text").dump();
+  EXPECT_CONTAINS(told, fmt::format("{:.3g} times as probable as \\\"her\\\"",
+                                    probability("The king sat on", " his") / probability("The king sat on", " her")));
+  EXPECT_CONTAINS(told, fmt::format("{:.3g} times as probable as \\\"his\\\"",
+                                    probability("The queen sat on", " her") / probability("The queen sat on", " his")));
+}
+
+TEST(Glossary, HasTheTermsOfTheFirstChapter) {
+  const std::string text = "\n" + read_file(std::string(VITRINE_SOURCE) + "/" + kFolder + "glossary.md");
+  for (const char* term :
+       {"transformer", "neural network", "token",    "vocabulary", "embedding",       "vector", "layer", "attention",
+        "head",        "query",          "key",      "value",      "residual stream", "norm",   "MLP",   "logit",
+        "softmax",     "probability",    "gradient", "loss",       "parameter"})
+    EXPECT_TRUE(std::regex_search(text, std::regex("\n## ([^\n]*, )?" + std::string(term) + "(,[^\n]*)?\n\n[A-Z]"))) << term;
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, StepsOf, testing::ValuesIn(golden_models()), [](const auto& model) { return model.param; });
@@ -148,6 +237,35 @@ TEST(Steps, LinesOfATemplate) {
   EXPECT_EQ(step.at("pictures"), (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(step.at("shapes").dump(), R"([{"name":"q","hook":null,"shape":[2,1],"axes":["key head","1"]}])");
   EXPECT_TRUE(step_of("{% if no %}\n# Title\n{% endif %}\n", {{"no", false}}).is_null());
+}
+
+TEST(Steps, GuessesAndTheFoldForEngineers) {
+  const PictureJson step = step_of(
+      "# Title\n\n## What?\n\nFirst.\n\nguess: How many?\nchoice: 3\nchoice: {{ n }}\nchoice: 3\nanswer: {{ n }}\nreveal: It is "
+      "{{ n }}.\n\n"
+      "Second.\n\nguess: Which word?\nanswer: his\nreveal: His.\n\nguess: No choice?\nchoice: {{ n }}\nchoice: 4\nanswer: "
+      "4\nreveal: 4.\n\n"
+      "pictures: a\nengineers:\nThird.\n\n    f = g\npictures: b c\nshape: q | | 2 key\n",
+      {{"n", 4}});
+  EXPECT_EQ(step.at("text"), (std::vector<std::string>{"First.", "Second."}));
+  const PictureJson& guesses = step.at("guesses");
+  ASSERT_EQ(guesses.size(), 2u);  // the third has a single choice left
+  EXPECT_EQ(guesses[0].dump(), R"({"question":"How many?","choices":["3","4"],"answer":"4","reveal":"It is 4.","after":1})");
+  EXPECT_EQ(guesses[1].dump(), R"({"question":"Which word?","choices":[],"answer":"his","reveal":"His.","after":2})");
+  EXPECT_EQ(step.at("pictures"), std::vector<std::string>{"a"});
+  EXPECT_EQ(step.at("formula"), std::vector<std::string>());
+  EXPECT_EQ(step.at("engineers").dump(), R"({"text":["Third."],"formula":["f = g"],"pictures":["b","c"]})");
+  EXPECT_EQ(step.at("shapes").size(), 1u);
+}
+
+TEST(Steps, MistakesOfGuessesAreNamed) {
+  const auto message = [](const std::string& text) { return message_of<InputError>([&] { step_of("# Title\n" + text); }); };
+  EXPECT_CONTAINS(message("guess: How?\nanswer: so\n"), "text: \"guess: How?\" has no reveal");
+  EXPECT_CONTAINS(message("guess: How?\nreveal: So.\n"), "has no answer");
+  EXPECT_CONTAINS(message("guess: How?\nchoice: a\nchoice: b\nanswer: c\nreveal: C.\n"),
+                  "the answer \"c\", which is none of its choices");
+  EXPECT_CONTAINS(message("choice: a\n"), "\"choice: a\" stands in front of every \"guess: QUESTION\"");
+  EXPECT_CONTAINS(message("engineers:\nguess: How?\n"), "stands behind \"engineers:\"");
 }
 
 TEST(Steps, MistakesNameTheFile) {

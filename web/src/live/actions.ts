@@ -1,9 +1,10 @@
 // What a reader does, and what is computed then: at every key the next token, after a pause the pictures of the page.
 
 import type { Vitrine } from "../data";
-import { replaceDocument } from "../document";
+import { replaceDocument, vitrine } from "../document";
 import { withOptions } from "../options";
 import type { Engine } from "./engine";
+import { keepSteps } from "./keep";
 import { edits, promptField, samplingFields, set, state, type Next, type Sampling, type State } from "./state";
 import { written } from "./written";
 
@@ -53,27 +54,29 @@ async function predictChanged(): Promise<void> {
   }
 }
 
-/** Shows the pictures of the document that `made` gives, unless the prompt has changed by then. */
-async function drawFrom(made: (engine: Engine, body: object) => Promise<Vitrine | null>): Promise<void> {
+/** Shows the pictures of the document that `made` gives, unless the prompt has changed by then. `whole`: nothing was left out of it. */
+async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => Promise<Vitrine | null>): Promise<void> {
   const { engine, prompt } = state();
   if (engine === null) return;
   set({ drawing: true });
   try {
     const document = await made(engine, promptField(prompt));
     if (document === null || prompt !== state().prompt) return;
-    replaceDocument(withOptions(document, engine.commandOptions));
+    const now = withOptions(document, engine.commandOptions);
+    const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(vitrine, state().old, now);
+    replaceDocument(kept);
+    set({ drawing: false, old });
     drawAgain();
-    set({ drawing: false });
   } catch (error) {
     set({ drawing: false });
     told(error);
   }
 }
 
-const draw = () => drawFrom((engine, body) => engine.ask<Vitrine>("document", { ...body, gradients: false }, "document"));
+const draw = () => drawFrom(false, (engine, body) => engine.ask<Vitrine>("document", { ...body, gradients: false }, "document"));
 
 /** The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. */
-export const drawGradients = () => drawFrom((engine, body) => engine.askApart<Vitrine>("document", { ...body, gradients: true }));
+export const drawGradients = () => drawFrom(true, (engine, body) => engine.askApart<Vitrine>("document", { ...body, gradients: true }));
 
 export function setPrompt(prompt: string): void {
   const { where, off, units } = state();

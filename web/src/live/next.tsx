@@ -1,10 +1,10 @@
 // The distribution of the next token: what the model says, and what temperature, top-k and top-p make of it.
 
 import { useState } from "preact/hooks";
-import { visible } from "../document";
 import { Slider } from "../controls";
 import { count, percent, plural } from "../format";
 import { goOn, setSampling } from "./actions";
+import { BeforeAfter, beforeAfter } from "./before-after";
 import { generateCommand, interveneCommand, predictCommand } from "./commands";
 import { WithTheProgram } from "./program";
 import { Recipe } from "./recipe";
@@ -22,8 +22,8 @@ export function NextTokens() {
   return (
     <div class="live-columns">
       <div>
-        <Distribution of={shown} before={changed === null ? null : plain} />
-        <p class="remark">{summary(shown, sampling.temperature)}</p>
+        <Distribution of={shown} />
+        <p class="remark">{changed === null ? "" : "The model is changed: these are its answers. "}{summary(shown, sampling.temperature)}</p>
       </div>
       <div>
         <Slider label="Temperature" min={0} max={2} step={0.05} value={sampling.temperature} onChange={(temperature) => setSampling({ temperature })} says={sampling.temperature === 0 ? "0, always the most likely" : sampling.temperature.toFixed(2)} />
@@ -47,36 +47,44 @@ function summary(next: Next, temperature: number): string {
   return temperature === 0 ? "At temperature 0 the most likely token is taken." : `One token is drawn from ${all === 1 ? "this one" : `${count(all)} that are left`}. A click on a token appends it.`;
 }
 
-/** Grey: the model's probability; blue: what is left of it for the draw; a mark: before the change. */
+/** Likely tokens, and what they were before a change. */
 export function Distribution({ of, before = null, most = rows }: { of: Next; before?: Next | null; most?: number }) {
+  const sampled = before === null && of.next.some((one) => percent(one.kept) !== percent(Math.exp(one.logprob)));
+  const list = listed(of, before, most);
   const was = new Map(before?.next.map((one) => [one.token, Math.exp(one.logprob)]));
-  // Tokens that were likely before the change stay in sight.
-  const list = [...of.next.slice(0, most)];
-  for (const one of before?.next.slice(0, 3) ?? [])
-    if (!list.some((other) => other.token === one.token)) list.splice(most - 1, 0, of.next.find((other) => other.token === one.token) ?? { ...one, logprob: NaN, kept: 0 });
-  const scale = Math.max(...list.map((one) => Math.max(Number.isNaN(one.logprob) ? 0 : Math.exp(one.logprob), one.kept, was.get(one.token) ?? 0)));
   return (
-    <ol class="live-bars" aria-label="Most likely next tokens">
-      {list.slice(0, most + 1).map((one) => <Row key={one.token} one={one} scale={scale} was={before === null ? undefined : was.get(one.token)} />)}
-    </ol>
+    <BeforeAfter
+      label="Most likely next tokens"
+      unit="%"
+      names={sampled ? ["of the model", "in the draw"] : beforeAfter}
+      rows={list.map((one) => {
+        const probability = one.known ? Math.exp(one.logprob) : null;
+        return {
+          key: one.token,
+          name: <TokenButton of={one} />,
+          before: sampled ? probability : was.get(one.token) ?? null,
+          after: sampled ? one.kept : probability,
+          lacks: below(one.known ? before : of),
+          data: { "data-token": one.token, "data-probability": probability ?? 0, "data-kept": one.kept },
+        };
+      })}
+    />
   );
 }
 
-function Row({ one, scale, was }: { one: Likely; scale: number; was: number | undefined }) {
-  const rare = Number.isNaN(one.logprob);
-  const probability = rare ? 0 : Math.exp(one.logprob);
-  const width = (value: number) => `${(100 * value) / scale}%`;
-  const drawn = percent(one.kept) === percent(probability) ? "" : one.kept === 0 ? "cut" : `drawn ${percent(one.kept)}`;
-  return (
-    <li data-token={one.token} data-probability={probability} data-kept={one.kept}>
-      <TokenButton of={one} />
-      <span class="live-bar" aria-hidden="true">
-        <i class="raw" style={{ width: width(probability) }} />
-        <i class="kept" style={{ width: width(one.kept) }} />
-        {was !== undefined && <i class="was" style={{ left: width(was) }} />}
-      </span>
-      <span class="live-figure"><b>{rare ? "rare" : percent(probability)}</b> <small>{was !== undefined ? `was ${percent(was)}` : drawn}</small></span>
-      <span class="unseen">{visible(one.piece ?? "")}</span>
-    </li>
-  );
+/** The most likely tokens; those that were likely before a change stay in sight. `known`: the answer has its probability. */
+function listed(of: Next, before: Next | null, most: number): (Likely & { known: boolean })[] {
+  const list = of.next.slice(0, most).map((one) => ({ ...one, known: true }));
+  for (const one of before?.next.slice(0, 3) ?? []) {
+    if (list.some((other) => other.token === one.token)) continue;
+    const now = of.next.find((other) => other.token === one.token);
+    list.push(now === undefined ? { ...one, kept: 0, known: false } : { ...now, known: true });
+  }
+  return list;
+}
+
+/** What can be said of a token that an answer does not list: it is less likely than all that it lists. */
+function below(answer: Next | null): string {
+  const least = answer?.next.at(-1);
+  return least === undefined ? "–" : `< ${percent(Math.exp(least.logprob)).replace(/^< /, "")}`;
 }

@@ -56,9 +56,8 @@ export function SwitchOff() {
         <Fold summary="Steer: add a direction">{() => <Steer />}</Fold>
       </div>
       <div>
-        <p class="live-head">{changed === null ? "Nothing is changed." : `${plural(changes.length)}: before and after`}</p>
-        <Distribution of={changed ?? plain} before={changed === null ? null : plain} most={10} />
-        {changed !== null && <p class="remark">The pictures of the page show the model as it is.</p>}
+        <p class="live-head">{changed === null ? "Nothing is changed yet." : `${plural(changes.length)}: the answer before and after`}</p>
+        <Distribution of={changed ?? plain} before={changed === null ? null : plain} most={8} />
         {changed !== null && <Recipe now={now} commands={[interveneCommand()]} key={prompt} />}
       </div>
     </div>

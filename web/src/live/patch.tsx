@@ -1,14 +1,18 @@
 // Patching: the values of the page's prompt, put one by one into the run of another prompt with as many tokens.
 
-import { useState } from "preact/hooks";
-import { visible } from "../document";
+import { useEffect, useState } from "preact/hooks";
 import { Choice } from "../controls";
-import { number, percent } from "../format";
+import { visible } from "../document";
+import { number } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import type { MetricValues, Prediction, TokenLogprob } from "../results";
+import { BeforeAfter } from "./before-after";
 import { interveneCommand } from "./commands";
+import type { Engine } from "./engine";
 import { WithTheProgram } from "./program";
-import { promptField, recipePrompt, useLive, type Next, type State } from "./state";
+import { secondPrompt } from "./second";
+import { promptField, recipePrompt, useLive, type Next } from "./state";
+import { tokenPairs } from "./token";
 
 type What = "resid_pre" | "attn_out" | "mlp_out" | "z";
 const kinds: { value: What; name: string }[] = [
@@ -35,23 +39,37 @@ interface Made {
   tokens: readonly [TokenLogprob, TokenLogprob];
 }
 
-export function Patch() {
+export function Patch({ active }: { active: boolean }) {
   const { engine, prompt, plain } = useLive();
-  const [corrupt, setCorrupt] = useState(prompt);
+  const [corrupt, setCorrupt] = useState("");
+  const [own, setOwn] = useState(false);
   const [what, choose] = useState<What>("resid_pre");
   const [made, set] = useState<Made | null>(null);
   const [cell, setCell] = useState<{ title: string; report: Report } | null>(null);
   const [said, say] = useState("");
+  // Until the reader writes one, the second prompt is found for the first.
+  useEffect(() => {
+    if (!active || own || plain === null || engine === null) return;
+    let gone = false;
+    secondPrompt(engine, prompt, plain).then((found) => !gone && setCorrupt(found ?? prompt), () => !gone && setCorrupt(prompt));
+    return () => {
+      gone = true;
+    };
+  }, [active, own, plain?.tokens.join()]);
   const run = async () => {
     if (engine === null || plain === null) return;
     say("Running …");
     setCell(null);
     try {
       const [clean, other] = await Promise.all([mostLikely(engine, prompt), mostLikely(engine, corrupt)]);
+      const wrong = unfit(clean, other);
+      if (wrong !== null) return say(wrong);
       // The page's answer against the other's; where both say the same, against the other's second.
-      const against = other[0]!.token === clean[0]!.token ? other[1]! : other[0]!;
-      const report = await engine.ask<Report>("patch", { prompt: recipePrompt(prompt), corrupt: recipePrompt(corrupt), metric: { logit_difference: [clean[0]!.token, against.token] }, patch: { what } });
-      if (report !== null) set({ of: `${prompt}\n${corrupt}`, what, report, tokens: [clean[0]!, against] });
+      const [first, second] = other.next;
+      const against = first!.token === clean.next[0]!.token ? second! : first!;
+      const report = await engine.ask<Report>("patch", { prompt: recipePrompt(prompt), corrupt: recipePrompt(corrupt), metric: { logit_difference: [clean.next[0]!.token, against.token] }, patch: { what } });
+      if (report !== null && report.metric.clean === report.metric.corrupt) return say("Both prompts get exactly the same answer, so there is no difference to bring back. Change another word of the second prompt.");
+      if (report !== null) set({ of: `${prompt}\n${corrupt}`, what, report, tokens: [clean.next[0]!, against] });
       say("");
     } catch (error) {
       say(error instanceof Error ? error.message : String(error));
@@ -72,8 +90,8 @@ export function Patch() {
   const shown = made !== null && made.of === `${prompt}\n${corrupt}` && made.what === what ? made : null;
   return (
     <>
-      <p>Where does the model keep what decides? The second prompt runs, and one value at a time is replaced by that of the first. Change a word of it; both need as many tokens.</p>
-      <label class="live-wide">Second prompt <input type="text" value={corrupt} onInput={(event) => setCorrupt(event.currentTarget.value)} /></label>
+      <p>The model reads a second prompt, which differs from the prompt in a word. One value at a time is replaced by that of the first prompt. Where the first answer comes back, the model keeps what decides.</p>
+      <label class="live-wide">Second prompt <input type="text" value={corrupt} onInput={(event) => (setOwn(true), setCorrupt(event.currentTarget.value))} /></label>
       <div class="live-row">
         <Choice label="Values of" options={kinds} value={what} onChange={choose} />
         <button type="button" onClick={() => void run()}>Patch</button>
@@ -85,9 +103,24 @@ export function Patch() {
   );
 }
 
-async function mostLikely(engine: NonNullable<State["engine"]>, prompt: string): Promise<TokenLogprob[]> {
+interface Answered {
+  tokens: readonly number[];
+  pieces: readonly (string | null)[];
+  next: TokenLogprob[];
+}
+
+async function mostLikely(engine: Engine, prompt: string): Promise<Answered> {
   const answer = await engine.ask<Next>("next", { ...promptField(prompt), top: 2 });
-  return (answer?.next ?? []).map((one) => ({ ...one, prob: Math.exp(one.logprob) }));
+  if (answer === null) throw new Error("The engine gave no answer.");
+  return { ...answer, next: answer.next.map((one) => ({ ...one, prob: Math.exp(one.logprob) })) };
+}
+
+/** Why two prompts cannot be patched, in the words of the page; null: they can. */
+function unfit(first: Answered, second: Answered): string | null {
+  const spelled = ({ tokens, pieces }: Answered) => pieces.map((piece, i) => visible(piece ?? `#${tokens[i]}`)).join(" · ");
+  if (first.tokens.join() === second.tokens.join()) return "Both prompts are the same, so there is nothing to bring back. Change a word of the second prompt.";
+  if (first.tokens.length === second.tokens.length) return null;
+  return `Both prompts need as many tokens, because a value goes to the same position. The prompt has ${first.tokens.length} and the second prompt ${second.tokens.length}: ${spelled(second)}.`;
 }
 
 function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row: number, col: number) => void }) {
@@ -126,21 +159,8 @@ function Cell({ title, report }: { title: string; report: Report }) {
   return (
     <section class="live-cell" aria-label={title}>
       <p class="live-head">With {title}</p>
-      <SideBySide before={before} after={after} />
+      <BeforeAfter label="Most likely next tokens before and after the patch" unit="%" rows={tokenPairs(before, after)} />
       <WithTheProgram recipe={report.yaml} commands={[interveneCommand()]} />
     </section>
-  );
-}
-
-export function SideBySide({ before, after }: { before: readonly TokenLogprob[]; after: readonly TokenLogprob[] }) {
-  return (
-    <div class="live-columns">
-      {([["before", before], ["after", after]] as const).map(([name, list]) => (
-        <table key={name} class="live-table">
-          <caption>{name}</caption>
-          <tbody>{list.slice(0, 8).map((one) => <tr key={one.token}><td><bdi>{visible(one.piece ?? `#${one.token}`)}</bdi></td><td class="number">{percent(one.prob)}</td></tr>)}</tbody>
-        </table>
-      ))}
-    </div>
   );
 }

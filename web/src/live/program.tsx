@@ -1,6 +1,7 @@
 // The commands and recipes that stand beside what a live page shows.
 
 import { Copyable, Fold } from "../controls";
+import { useLive } from "./state";
 
 /** How to get the numbers in sight with the program. */
 export function WithTheProgram({ commands, recipe }: { commands: readonly string[]; recipe?: string }) {
@@ -10,8 +11,24 @@ export function WithTheProgram({ commands, recipe }: { commands: readonly string
         <>
           {recipe !== undefined && <><p>Save this as <code>recipe.yaml</code>:</p><Copyable label="recipe" text={recipe} /></>}
           {commands.map((command) => <Copyable key={command} label="command" text={command} />)}
+          <SaveModel />
         </>
       )}
     </Fold>
   );
+}
+
+/** The model's file, where the page holds it. */
+function SaveModel() {
+  const { engine } = useLive();
+  const file = engine?.file ?? null;
+  if (file === null) return null;
+  const save = async () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await file.bytes());
+    link.download = file.name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+  return <p><code>{file.name}</code> is the model of this page. <button type="button" onClick={() => void save()}>Save {file.name}</button></p>;
 }

@@ -1,6 +1,6 @@
 // One row of attention, step by step: how one head at one position weighs every position before it, with the numbers of this run.
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import { visible, vitrine } from "../document";
 import { number, percent } from "../format";
@@ -104,7 +104,7 @@ function columns(cap: number, window: number): Column[] {
   ];
 }
 
-export function AttentionRow() {
+export function AttentionRow({ active }: { active: boolean }) {
   const { engine, prompt, plain } = useLive();
   const { model } = vitrine;
   const [layer, setLayer] = useState(Math.min(1, model.nLayers - 1));
@@ -117,7 +117,7 @@ export function AttentionRow() {
   const at = Math.min(position ?? last, last);
   const pieces = plain?.pieces.map((one, i) => visible(one ?? `#${plain.tokens[i]}`)) ?? [];
   useEffect(() => {
-    if (plain === null) return;
+    if (!active || plain === null) return;
     let gone = false;
     engine?.ask<{ hooks: Hook[] }>("inspect", { ...promptField(prompt), hooks: hooksOf(layer, head, at) }, "row").then((answer) => {
       if (gone || answer === null) return;
@@ -127,7 +127,7 @@ export function AttentionRow() {
     return () => {
       gone = true;
     };
-  }, [plain?.tokens.join(), layer, head, at]);
+  }, [active, plain?.tokens.join(), layer, head, at]);
   const list = columns(model.attentionSoftcap, model.windows[layer] ?? 0);
   const lastStep = list.length;
   const now = Math.min(step, lastStep);
@@ -157,25 +157,22 @@ export function AttentionRow() {
 
 function RowTable({ row, columns: list }: { row: Row; columns: Column[] }) {
   const newest = list.at(-1)!;
-  const box = useRef<HTMLDivElement>(null);
-  // The newest column stays in sight where the table is wider than the window.
-  useLayoutEffect(() => {
-    if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
-  }, [list.length]);
+  // Where there is no room for all columns, the newest two are shown: what goes in and what comes out.
+  const past = (i: number) => (i < list.length - 2 ? "past" : "");
   const most = Math.max(1e-30, ...row.pieces.map((_, j) => Math.abs(newest.value(row, j) ?? 0)));
   return (
-    <div class="table-scroll" ref={box} tabIndex={0} role="region" aria-label="The row, one token a line">
+    <div class="table-scroll" tabIndex={0} role="region" aria-label="The row, one token a line">
       <table class="row-steps">
-        <thead><tr><th scope="col">token</th>{list.map((column) => <th key={column.title} scope="col">{column.title}</th>)}<th scope="col" aria-hidden="true" /></tr></thead>
+        <thead><tr><th scope="col">token</th>{list.map((column, i) => <th key={column.title} scope="col" class={past(i)}>{column.title}</th>)}<th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>
           {row.pieces.map((name, j) => {
             const value = newest.value(row, j);
             return (
               <tr key={j} class={j === row.position ? "here" : undefined}>
                 <th scope="row"><bdi>{name}</bdi></th>
-                {list.map((column) => {
+                {list.map((column, i) => {
                   const cell = column.value(row, j);
-                  return <td key={column.title} class="number" data-value={cell ?? ""}>{cell === null ? "hidden" : (column.format ?? number)(cell)}</td>;
+                  return <td key={column.title} class={`number ${past(i)}`} data-value={cell ?? ""}>{cell === null ? "hidden" : (column.format ?? number)(cell)}</td>;
                 })}
                 <td class="row-bar" aria-hidden="true">{value !== null && <i class={value < 0 ? "less" : ""} style={{ width: `${(100 * Math.abs(value)) / most}%` }} />}</td>
               </tr>

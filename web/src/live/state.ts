@@ -59,10 +59,12 @@ export interface State {
   busy: boolean;
   /** The pictures of the page belong to another prompt, and new ones are being made. */
   drawing: boolean;
+  /** Steps whose pictures need the model run backward and were made for another prompt: their ids. */
+  old: ReadonlySet<string>;
 }
 
 export const { state, set, use: useLive } = store<State>({
-  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false,
+  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(),
 });
 
 /** Whether the page's prompt is ids, because it was given so or the model has no tokenizer. */

@@ -1,5 +1,4 @@
-// The residual stream at one position: how it grows from layer to layer, what the head would say of it at each depth, and the
-// units of an MLP that are most active there.
+// The residual stream at one position: how it grows from layer to layer, and what the head would say of it at each depth.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Slider } from "../controls";
@@ -11,7 +10,6 @@ import { useTheme } from "../hooks";
 import { lensCommand, traceCommand } from "./commands";
 import { WithTheProgram } from "./program";
 import { promptField, useLive } from "./state";
-import { Units } from "./units";
 
 interface Depth {
   name: string;
@@ -36,7 +34,7 @@ function depthName(hook: string): string {
   return layer === undefined ? "embedding" : hook.endsWith("mid") ? `layer ${layer}, attention` : `layer ${layer}, MLP`;
 }
 
-export function Stream() {
+export function Stream({ active }: { active: boolean }) {
   const { engine, prompt, plain } = useLive();
   const [position, setPosition] = useState<number | null>(null);
   const [seen, set] = useState<Seen | null>(null);
@@ -44,7 +42,7 @@ export function Stream() {
   const last = (plain?.tokens.length ?? 1) - 1;
   const at = Math.min(position ?? last, last);
   useEffect(() => {
-    if (plain === null || engine === null) return;
+    if (!active || plain === null || engine === null) return;
     let gone = false;
     Promise.all([
       engine.ask<Answer>("inspect", { ...promptField(prompt), hooks: streamHooks(at) }, "stream"),
@@ -57,7 +55,7 @@ export function Stream() {
     return () => {
       gone = true;
     };
-  }, [plain?.tokens.join(), at]);
+  }, [active, plain?.tokens.join(), at]);
   const name = visible(plain?.pieces[at] ?? `#${plain?.tokens[at]}`);
   return (
     <>
@@ -65,7 +63,6 @@ export function Stream() {
       {trouble !== "" && <p role="alert">{trouble}</p>}
       {seen !== null && <Growth seen={seen} />}
       <WithTheProgram commands={[traceCommand(prompt, streamHooks(at)), lensCommand(prompt)]} />
-      <Units position={at} />
     </>
   );
 }

@@ -5,8 +5,9 @@ import { Bars } from "../bars";
 import { Slider } from "../controls";
 import { number } from "../format";
 import type { OneStep } from "../results";
+import { BeforeAfter } from "./before-after";
+import { tokenPairs } from "./token";
 import { trainCommand } from "./commands";
-import { SideBySide } from "./patch";
 import { WithTheProgram } from "./program";
 import { byIds, useLive } from "./state";
 import { written } from "./written";
@@ -21,8 +22,9 @@ interface Made {
 
 export function TrainStep() {
   const { engine, prompt, plain } = useLive();
-  // The runner-up: something that the model does not say already.
-  const [target, setTarget] = useState(() => written(plain?.next[1]?.piece ?? "") ?? "");
+  // Unless the reader writes one, the runner-up: something that the model does not say already.
+  const [own, setTarget] = useState<string | null>(null);
+  const target = own ?? plain?.next.slice(1).map((one) => written(one.piece ?? "")).find((text) => text?.trim()) ?? "";
   const [exponent, setExponent] = useState(-2.5);
   const [made, set] = useState<Made | null>(null);
   const [said, say] = useState("");
@@ -59,7 +61,7 @@ function Result({ made: { prompt, target, rate, step, seconds } }: { made: Made 
   return (
     <>
       <p class="live-head">The loss on “{target}” falls from {number(step.loss_before, 4)} to {number(step.loss_after, 4)} ({seconds.toFixed(1)} s)</p>
-      <SideBySide before={step.before} after={step.after} />
+      <BeforeAfter label="Most likely next tokens before and after the step" unit="%" rows={tokenPairs(step.before, step.after)} />
       <p class="live-head">Length of the gradient, by layer</p>
       <Bars label="Length of the gradient of each layer." most={most} bars={step.layers.map((layer) => ({ name: layer.name, value: layer.gradient_norm, tone: "attention", note: number(layer.gradient_norm), text: `${layer.name}\nlength of the gradient ${number(layer.gradient_norm, 4)}\nmoves the weights by ${number(100 * layer.update_ratio)} % of their size` }))} />
       <WithTheProgram commands={[trainCommand(prompt, target, rate)]} />

@@ -3,25 +3,29 @@
 import { useEffect, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import { visible, vitrine } from "../document";
-import { number } from "../format";
+import { count, number } from "../format";
 import type { UnitWrites } from "../results";
 import { change } from "./actions";
 import { unitsCommand } from "./commands";
+import { Distribution } from "./next";
 import { WithTheProgram } from "./program";
 import { promptField, useLive } from "./state";
 
 const unitsShown = 8;
 const tokensShown = 4;
 
-/** After the token at `position`; a click takes a unit away there. */
-export function Units({ position }: { position: number }) {
-  const { engine, prompt, plain, units } = useLive();
+/** After the token at a position; a click takes a unit away there. */
+export function Units({ active }: { active: boolean }) {
+  const { engine, prompt, plain, changed, units } = useLive();
+  const [chosen, setPosition] = useState<number | null>(null);
+  const last = Math.max((plain?.tokens.length ?? 1) - 1, 0);
+  const position = Math.min(chosen ?? last, last);
   const [layer, setLayer] = useState(vitrine.model.nLayers - 2);
   const [found, set] = useState<UnitWrites | null>(null);
   const [lacks, tell] = useState("");
   const at = Math.max(0, Math.min(layer, vitrine.model.nLayers - 1));
   useEffect(() => {
-    if (plain === null || engine === null) return;
+    if (!active || plain === null || engine === null) return;
     let gone = false;
     engine.ask<UnitWrites>("units", { ...promptField(prompt), layer: at, position, units: unitsShown, top: tokensShown }, "units").then((answer) => {
       if (gone || answer === null) return;
@@ -34,7 +38,7 @@ export function Units({ position }: { position: number }) {
     return () => {
       gone = true;
     };
-  }, [plain?.tokens.join(), position, at]);
+  }, [active, plain?.tokens.join(), position, at]);
   const flip = (unit: number, value: number) => {
     const name = `${at}.${unit} at ${position}`;
     const next = new Map(units);
@@ -43,8 +47,11 @@ export function Units({ position }: { position: number }) {
   };
   return (
     <div class="units" role="group" aria-label="Most active MLP units">
-      <p class="live-head">{found === null ? "MLP units" : `The most active of the ${found.d_ff} MLP units, and what each writes into the vocabulary`}</p>
-      <Slider label="of layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
+      <p class="live-head">{found === null ? "The most active units" : `The most active of the ${count(found.d_ff)} units, and the tokens that each raises and lowers`}</p>
+      <div class="live-row">
+        <Slider label="Layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
+        <Slider label="Position" min={0} max={last} value={position} onChange={setPosition} says={`${position}: ${visible(plain?.pieces[position] ?? `#${plain?.tokens[position]}`)}`} />
+      </div>
       {lacks !== "" && <p class="remark">{lacks}</p>}
       {found !== null && (
         <>
@@ -54,7 +61,7 @@ export function Units({ position }: { position: number }) {
               <tbody>
                 {found.units.map(({ unit, value, promoted, suppressed }) => (
                   <tr key={unit} data-unit={unit}>
-                    <th scope="row"><button type="button" class={units.has(`${at}.${unit} at ${position}`) ? "part off" : "part"} aria-pressed={units.has(`${at}.${unit} at ${position}`)} aria-label={`unit ${unit}: take away here`} onClick={() => flip(unit, value)} title="Take this unit away here, and see the answer below">{unit}</button></th>
+                    <th scope="row"><button type="button" class={units.has(`${at}.${unit} at ${position}`) ? "part off" : "part"} aria-pressed={units.has(`${at}.${unit} at ${position}`)} aria-label={`unit ${unit}: take away here`} onClick={() => flip(unit, value)} title="Take this unit away here">{unit}</button></th>
                     <td class="number" data-value={value}>{number(value)}</td>
                     <td><Tokens list={promoted} /></td>
                     <td><Tokens list={suppressed} /></td>
@@ -63,7 +70,8 @@ export function Units({ position }: { position: number }) {
               </tbody>
             </table>
           </div>
-          <p class="remark">What a unit adds to a token's logit by itself: its column of W_out times its activation, through the norms behind it with the scales of this run, past the later layers, times the token's row of the unembedding. A click takes a unit away at this position; what becomes of the answer stands under “Switch off”.</p>
+          <p class="remark">What a unit adds to a token's logit by itself: its column of W_out times its activation, through the norms behind it with the scales of this run, past the later layers, times the token's row of the unembedding. A click on a unit takes it away at this position.</p>
+          {changed !== null && units.size > 0 && plain !== null && <Distribution of={changed} before={plain} most={5} />}
           <WithTheProgram commands={[unitsCommand(prompt, at, position, unitsShown, tokensShown)]} />
         </>
       )}

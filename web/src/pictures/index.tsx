@@ -6,9 +6,12 @@ import { Charts } from "../charts";
 import type { PictureName } from "../data";
 import { edition, vitrine } from "../document";
 import { Figure } from "../figure";
+import { Unchanged } from "../live/unchanged";
 import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
+import { Sharing, SideBySide } from "./designs";
+import { Beams } from "./beams";
 import { Dot } from "./dot";
 import { Choices } from "./experts";
 import { Grouping, Softmax } from "./heads";
@@ -19,6 +22,7 @@ import { Lens, Next } from "./prediction";
 import { Reaches } from "./reach";
 import { Rotation } from "./rope";
 import { MergeTrees, SplitRows, Tokens } from "./tokens";
+import { Film } from "./training-film";
 
 // Each takes the picture of its name, which the compiler cannot follow through the lookup.
 const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
@@ -39,6 +43,10 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   reach: Reaches,
   interpolation: Between,
   "task-vectors": Tasks,
+  designs: SideBySide,
+  "head-sharing": Sharing,
+  "training-film": Film,
+  "beam-search": Beams,
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {
@@ -53,6 +61,7 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
   const Draw = (drawings[name] ?? Charts) as (props: { picture: unknown }) => JSX.Element;
   return (
     <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} made={picture.made} wide={picture.wide} table={() => tablesOf(picture)}>
+      <Unchanged made={picture.made} />
       <Draw key={edition} picture={picture} />
     </Figure>
   );

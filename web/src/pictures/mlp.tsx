@@ -171,13 +171,19 @@ export function regionPolygons(p: MlpSurfaces): { region: number; polygon: Point
   });
 }
 
+/** What holds in a region, as lines of its note. */
+function formulasOf(p: MlpSurfaces, region: number): string {
+  const piece = p.pieces.find(({ mask }) => mask === region);
+  return piece === undefined ? "" : `\nReLU: y[0] = ${piece.relu}\nReGLU: y[0] = ${piece.reglu}`;
+}
+
 function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: readonly string[] }) {
   const regions = useMemo(() => regionPolygons(p), [p]);
   const [box, width] = useWidth<HTMLDivElement>();
   const side = Math.min(width - 24, 320);
   const x = axis({ label: "x[0]", domain: [p.x[0]!, p.x.at(-1)!], ticks: [-2, 0, 2] }, 22, 22 + side);
   const y = axis({ label: "x[1]", domain: [p.x[0]!, p.x.at(-1)!], ticks: [-2, 0, 2] }, 22 + side, 22);
-  const marks = regions.map(({ region, center }) => ({ x: x(center[0]), y: y(center[1]), series: 0, text: `hidden units above zero: ${bits(region)}\n${["x·gate₀", "x·gate₁", "x·gate₂"].map((name, unit) => `${name} ${(region >> unit) & 1 ? ">" : "<"} 0`).join(", ")}` }));
+  const marks = regions.map(({ region, center }) => ({ x: x(center[0]), y: y(center[1]), series: 0, text: `hidden units above zero: ${bits(region)}\n${["x·gate₀", "x·gate₁", "x·gate₂"].map((name, unit) => `${name} ${(region >> unit) & 1 ? ">" : "<"} 0`).join(", ")}${formulasOf(p, region)}` }));
   const find = (px: number, py: number) => {
     const share = (v: number, from: number, to: number) => p.x[0]! + ((v - from) / (to - from)) * (p.x.at(-1)! - p.x[0]!);
     const found = regions.findIndex(({ region }) => region === regionAt(p, share(px, 22, 22 + side), share(py, 22 + side, 22)));
@@ -194,6 +200,18 @@ function Regions({ picture: p, palette }: { picture: MlpSurfaces; palette: reado
           <text class="axis-label" x={22} y={12}>x[1] ↑</text>
         </Drawing>
       )}
+      <table class="region-list">
+        <thead><tr><th scope="col">Units above zero</th><th scope="col">y[0] with ReLU</th><th scope="col">with ReGLU</th></tr></thead>
+        <tbody>
+          {p.pieces.map((piece) => (
+            <tr key={piece.mask}>
+              <th scope="row"><i class="swatch" style={{ background: palette[piece.mask] }} /> {piece.on} ({piece.units})</th>
+              <td>{piece.relu}</td>
+              <td>{piece.reglu}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
       <p class="remark">A digit for each hidden unit: 1 above zero, 0 cut off. The borders are the lines on which one unit's input is zero.</p>
     </div>
   );

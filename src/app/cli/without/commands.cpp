@@ -21,7 +21,7 @@ const Command attribute_command = absent("attribute"), circuits_command = absent
               compare_command = absent("compare"), convert_command = absent("convert"), curves_command = absent("curves"),
               data_command = absent("data"), distill_command = absent("distill"), eval_choices_command = absent("eval choices"),
               eval_compare_command = absent("eval compare"), eval_perplexity_command = absent("eval perplexity"),
-              explain_command = absent("explain"), extract_lora_command = absent("extract-lora"),
+              book_command = absent("book"), explain_command = absent("explain"), extract_lora_command = absent("extract-lora"),
               features_command = absent("features"), generate_command = absent("generate"), graph_command = absent("graph"),
               imatrix_command = absent("imatrix"), info_command = absent("info"), intervene_command = absent("intervene"),
               merge_command = absent("merge"), picture_command = absent("picture"), pull_command = absent("pull"),

@@ -361,7 +361,8 @@ PictureJson data_of_soft_cap(Studio& studio) {
 PictureJson data_of_reach(Studio& studio) {
   const ModelFacts& facts = studio.facts;
   const ModelShape& s = facts.shape;
-  const int64_t n = studio.tokens(), last = n - 1, span = s.context_length > 0 ? s.context_length : kDefaultSpan;
+  const int64_t span = s.context_length > 0 ? s.context_length : kDefaultSpan;
+  const int64_t n = studio.tokens() > 0 ? studio.tokens() : span, last = n - 1;  // of a configuration alone: a full context
   const bool windows = std::any_of(facts.windows.begin(), facts.windows.end(), [](int64_t w) { return w != kNoWindow; });
   PictureJson p = present(
       windows

@@ -18,7 +18,7 @@ namespace {
 const std::vector<PictureEntry>& entries() {
   static const std::vector<PictureEntry> all = [] {
     std::vector<PictureEntry> joined;
-    for (const auto& chapter : {next_word_pictures(), trainable_pictures()})
+    for (const auto& chapter : {next_word_pictures(), gpt2_pictures(), gemma2_pictures(), trainable_pictures()})
       joined.insert(joined.end(), chapter.begin(), chapter.end());
     return joined;
   }();
@@ -37,6 +37,7 @@ const PictureEntry& entry_of(std::string_view name) {
 // More options may stand in front of it; behind a text that begins with - they would be taken for texts.
 std::string shell_of(const PicturePrompt& prompt) {
   std::string line;
+  if (!prompt.text && prompt.ids.empty()) return "--config " + shell_word(prompt.model);
   if (prompt.text) {
     line = (prompt.text->starts_with('-') ? "-- " : "") + shell_word(*prompt.text);
   } else {
@@ -73,8 +74,8 @@ PictureJson picture_of(const PictureEntry& entry, Studio& studio) {
   const PictureJson data = entry.data(studio);
   if (data.at("available").get<bool>()) {
     picture["made"] = PictureJson::array();
-    for (const auto& [of, word] :
-         {std::pair{kToy, "toy"}, std::pair{kRun, "run"}, std::pair{kModel, "model"}, std::pair{kLog, "log"}})
+    for (const auto& [of, word] : {std::pair{kToy, "toy"}, std::pair{kRun, "run"}, std::pair{kModel, "model"},
+                                   std::pair{kLog, "log"}, std::pair{kSizes, "sizes"}})
       if ((entry.made & of) != 0) picture["made"].push_back(word);
     picture["wide"] = entry.wide;
   }
@@ -95,6 +96,18 @@ int64_t middle_layer(const ModelFacts& facts) {
 void require_attention(const ModelFacts& facts, const std::string& name) {
   if (facts.conv_layers.size() == static_cast<size_t>(facts.shape.n_layers))
     throw InputError(name + " has no layer with attention, which the pictures are about");
+}
+
+bool has_weights(const Model& model) { return static_cast<bool>(*model.head().weight); }
+
+// Errors: InputError for a picture that reads weights or runs the model, if it has none.
+void require_weights(const Engine& engine, const PictureEntry& entry) {
+  if (entry.without_weights || has_weights(engine.model())) return;
+  std::string others;
+  for (const PictureEntry& other : entries())
+    if (other.without_weights) others += (others.empty() ? "" : ", ") + std::string(other.info.name);
+  throw InputError(fmt::format("{} is a configuration without weights, which the picture {} needs; these do without: {}",
+                               engine.name(), entry.info.name, others));
 }
 
 ObserveOptions observe_options(const PictureOptions& options, const ModelFacts& facts, uint32_t needs) {
@@ -173,13 +186,15 @@ DocumentRuns::DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions 
       require_family_form(engine.model(), engine.name(), fmt::format("The picture {}", name));
     if (name == "update-scale" || name == "embedding-rescaling")  // which compare what is added with the stream
       require_residual(engine.model(), engine.name(), fmt::format("The picture {}", name));
+    require_weights(engine, entry);
     if ((entry.needs & (kNeedStream | kNeedHidden)) != 0)  // which have a place for each layer's MLP
       require_mlp(engine.model(), engine.name(), fmt::format("The picture {}", name));
     chosen.push_back(&entry);
     needs |= entry.needs;
   }
   if (names.empty()) {
-    for (const PictureEntry& entry : entries()) chosen.push_back(&entry);
+    for (const PictureEntry& entry : entries())
+      if (entry.without_weights || has_weights(engine.model())) chosen.push_back(&entry);
     needs = kNeedAll;
   }
   made_ = std::make_unique<Made>(engine, std::move(prompt), std::move(options));
@@ -199,7 +214,8 @@ bool DocumentRuns::done() const { return made_->calls == made_->entries.size() +
 void DocumentRuns::next() {
   Made& m = *made_;
   if (m.calls == 0) {
-    m.studio.seen = observe(m.studio.engine, m.prompt.ids, m.studio.facts, observe_options(m.options, m.studio.facts, m.needs));
+    if (has_weights(m.studio.engine.model()))
+      m.studio.seen = observe(m.studio.engine, m.prompt.ids, m.studio.facts, observe_options(m.options, m.studio.facts, m.needs));
   } else if (m.calls <= m.entries.size()) {
     const PictureEntry& entry = *m.entries[m.calls - 1];
     m.pictures[entry.info.name] = picture_of(entry, m.studio);

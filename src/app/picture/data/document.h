@@ -25,9 +25,11 @@ const std::vector<PictureInfo>& pictures();
 /// Errors: UsageError for an unknown name, naming the nearest.
 void check_picture_name(std::string_view name);
 
-/// The document with one picture (data.ts' Vitrine without steps).
+/// The document with one picture (data.ts' Vitrine without steps). Of an engine without weights (open_configuration) there are
+/// those that follow from sizes; the prompt is then empty.
 /// Errors: UsageError for an unknown name, naming the nearest; InputError as Engine::check_ids, for a layer, head or position
-/// that is not there, for words and sums that the vocabulary cannot spell, and for more than memory holds; RunError for NaN.
+/// that is not there, for a picture that needs weights where there are none, for words and sums that the vocabulary cannot spell,
+/// and for more than memory holds; RunError for NaN.
 PictureJson picture_document(Engine& engine, const PicturePrompt& prompt, std::string_view name,
                              const PictureOptions& options = {});
 /// The same with several pictures, of one run. Errors: as picture_document.

@@ -57,24 +57,46 @@ std::optional<int32_t> token_of(const Studio& studio, const std::string& word) {
   return {};
 }
 
+// What a word is where a text goes on with it: one token, or the tokens that spell it. Empty: the vocabulary has no spelling.
+std::vector<int32_t> tokens_of(const Studio& studio, const std::string& word) {
+  if (const auto id = token_of(studio, word)) return {*id};
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  std::vector<int32_t> best;
+  for (const std::string& text : {" " + word, word}) {  // some tokenizers put the space there by themselves
+    const std::vector<int32_t> ids = tokenizer.encode(text, false, Special::text);
+    const bool spelled = !ids.empty() && std::all_of(ids.begin(), ids.end(), [&](int32_t id) {
+      return id < studio.facts.shape.vocab_size && !tokenizer.is_control(id) && tokenizer.unknown() != id;
+    });
+    if (spelled && (best.empty() || ids.size() < best.size())) best = ids;
+  }
+  return best;
+}
+
 struct Chosen {
-  std::vector<int32_t> ids;
-  std::vector<std::string> groups, missing;
-  void add(int32_t id, const std::string& group) {
-    if (std::find(ids.begin(), ids.end(), id) != ids.end()) return;
-    ids.push_back(id);
+  std::vector<std::vector<int32_t>> ids;  // of each word
+  std::vector<std::string> labels, groups, missing;
+  void add(std::vector<int32_t> tokens, const std::string& label, const std::string& group) {
+    if (std::find(ids.begin(), ids.end(), tokens) != ids.end()) return;
+    ids.push_back(std::move(tokens));
+    labels.push_back(label);
     groups.push_back(group);
   }
+  void add(const Studio& studio, int32_t id, const std::string& group) { add({id}, studio.piece(id), group); }
 };
 
 Chosen choose_words(Studio& studio) {
   Chosen chosen;
   const auto add = [&](const std::string& group, const std::vector<std::string>& words) {
     for (const std::string& word : words) {
-      if (const auto id = token_of(studio, word))
-        chosen.add(*id, group);
-      else
+      std::vector<int32_t> tokens = tokens_of(studio, word);
+      if (tokens.empty()) {
         chosen.missing.push_back(word);
+      } else if (tokens.size() == 1) {
+        chosen.add(studio, tokens[0], group);
+      } else {
+        const std::string label = fmt::format("{} ({})", word, tokens.size());
+        chosen.add(std::move(tokens), label, group);
+      }
     }
   };
   if (!studio.options.words.empty()) {
@@ -82,7 +104,7 @@ Chosen choose_words(Studio& studio) {
     add("chosen", studio.options.words);
     std::string list;
     for (const std::string& word : chosen.missing) list += (list.empty() ? "\"" : ", \"") + word + "\"";
-    if (!list.empty()) throw InputError("these are no single tokens of this vocabulary: " + list + ". Leave them out");
+    if (!list.empty()) throw InputError("this vocabulary cannot spell these words: " + list + ". Leave them out");
     if (chosen.ids.size() < 2) throw InputError("one word was given; a cosine needs two or more");
     return chosen;
   }
@@ -96,8 +118,23 @@ Chosen choose_words(Studio& studio) {
   constexpr size_t kFew = 4, kMost = 24;
   if (chosen.ids.size() < kFew)
     for (const int32_t id : studio.prompt.ids)
-      if (chosen.ids.size() < kMost) chosen.add(id, "prompt");
+      if (chosen.ids.size() < kMost) chosen.add(studio, id, "prompt");
   return chosen;
+}
+
+// A row for each word: its token's embedding, or the mean of its tokens' embeddings.
+std::vector<float> mean_rows(Studio& studio, const std::vector<std::vector<int32_t>>& words) {
+  std::vector<float> means;
+  for (const std::vector<int32_t>& ids : words) {
+    const std::vector<float> rows = rows_of(studio, ids);
+    const size_t width = rows.size() / ids.size();
+    for (size_t i = 0; i < width; ++i) {
+      double sum = 0;
+      for (size_t r = 0; r < ids.size(); ++r) sum += static_cast<double>(rows[r * width + i]);
+      means.push_back(static_cast<float>(sum / static_cast<double>(ids.size())));
+    }
+  }
+  return means;
 }
 
 struct Term {
@@ -138,34 +175,42 @@ PictureJson data_of_embedding_cosine(Studio& studio) {
   const Chosen chosen = choose_words(studio);
   if (chosen.ids.size() < 2) return absent("The prompt has a single token, so there is no pair to compare.");
   const size_t n = chosen.ids.size();
-  const std::vector<float> rows = rows_of(studio, chosen.ids);
+  const std::vector<float> rows = mean_rows(studio, chosen.ids);
   const auto grid = cosines(rows, n);
   std::pair<size_t, size_t> nearest{1, 0};
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < i; ++j)
       if (grid[i][j] > grid[nearest.first][nearest.second]) nearest = {i, j};
+  const bool means = std::any_of(chosen.ids.begin(), chosen.ids.end(), [](const auto& ids) { return ids.size() > 1; });
   PictureJson p = present(
-      "Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no likeness. In "
-      "a trained model, words that are used alike tend to lie in like directions.",
-      fmt::format("{} by {} grid. The nearest pair is \"{}\" and \"{}\" with {:.3f}.", n, n,
-                  studio.piece(chosen.ids[nearest.first]), studio.piece(chosen.ids[nearest.second]),
-                  grid[nearest.first][nearest.second]));
-  p["ids"] = PictureJson::array();
-  for (const int32_t id : chosen.ids) p["ids"].push_back(studio.mention(id));
+      fmt::format("Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no likeness. In "
+                  "a trained model, words that are used alike tend to lie in like directions.{}",
+                  means ? " A word with a number behind it has that many tokens in this vocabulary; its row is their mean, which "
+                          "says less than one embedding."
+                        : ""),
+      fmt::format("{} by {} grid. The nearest pair is \"{}\" and \"{}\" with {:.3f}.", n, n, chosen.labels[nearest.first],
+                  chosen.labels[nearest.second], grid[nearest.first][nearest.second]));
+  p["words"] = PictureJson::array();
+  for (size_t i = 0; i < n; ++i) {
+    PictureJson pieces = PictureJson::array();
+    for (const int32_t id : chosen.ids[i]) pieces.push_back(studio.piece(studio.mention(id)));
+    p["words"].push_back(
+        {{"label", chosen.labels[i]}, {"ids", chosen.ids[i]}, {"pieces", pieces}, {"tokens", chosen.ids[i].size()}});
+  }
   p["groups"] = chosen.groups;
   p["cosine"] = table(grid);
   p["lengths"] = numbers(lengths(rows, n));
   p["missing"] = chosen.missing;
   p["wide"] = n > 14;
   p["tables"] = PictureJson::parse(R"json([
-    {"note": "cosines", "grid": {"corner": "word", "rows": "{ids.#0|token}", "columns": "{ids.#1|token}", "values": "cosine.*.*", "square": true}},
-    {"detail": true, "columns": [["token", "ids.*", "token"], ["group", "groups.*"], ["length", "lengths.*"]]},
-    {"detail": true, "columns": [["not a single token in this vocabulary", "missing.*"]]}
+    {"note": "cosines", "grid": {"corner": "word", "rows": "{words.#0.label|piece}", "columns": "{words.#1.label|piece}", "values": "cosine.*.*", "square": true}},
+    {"detail": true, "columns": [["word", "words.*.label", "piece"], ["tokens", "words.*.tokens"], ["pieces", "words.*.pieces"], ["group", "groups.*"], ["length", "lengths.*"]]},
+    {"detail": true, "columns": [["not to be spelled in this vocabulary", "missing.*"]]}
   ])json");
   p["charts"] = PictureJson::parse(R"json([
-    {"kind": "grid", "label": "Cosine between embeddings.", "values": "cosine.*.*", "rows": "{ids.#0|token}", "columns": "{ids.#1|token}",
+    {"kind": "grid", "label": "Cosine between embeddings.", "values": "cosine.*.*", "rows": "{words.#0.label|piece}", "columns": "{words.#1.label|piece}",
      "scale": "diverging", "most": 1, "cell": 46, "write": ".2f",
-     "hint": "{ids.#0|token} and {ids.#1|token}\ncosine {cosine.*.*}\ngroups: {groups.#0}, {groups.#1}\nlengths {lengths.#0} and {lengths.#1}",
+     "hint": "{words.#0.label|piece} and {words.#1.label|piece}\ncosine {cosine.*.*}\ngroups: {groups.#0}, {groups.#1}\nlengths {lengths.#0} and {lengths.#1}",
      "key": {"label": "cosine: 1 is the same direction", "low": "−1", "high": "1"}}
   ])json");
   return p;
@@ -178,10 +223,11 @@ PictureJson data_of_embedding_neighbors(Studio& studio) {
   } else if (studio.spelled() && token_of(studio, "king") && token_of(studio, "man") && token_of(studio, "woman")) {
     terms = parse_sum(studio, "king - man + woman");
   } else {
-    Chosen distinct;
-    for (const int32_t id : studio.prompt.ids) distinct.add(id, "prompt");
-    if (distinct.ids.size() < 3) return absent("The prompt has fewer than three different tokens to add and subtract.");
-    terms = {{1, distinct.ids[0]}, {-1, distinct.ids[1]}, {1, distinct.ids[2]}};
+    std::vector<int32_t> distinct;
+    for (const int32_t id : studio.prompt.ids)
+      if (std::find(distinct.begin(), distinct.end(), id) == distinct.end()) distinct.push_back(id);
+    if (distinct.size() < 3) return absent("The prompt has fewer than three different tokens to add and subtract.");
+    terms = {{1, distinct[0]}, {-1, distinct[1]}, {1, distinct[2]}};
   }
   std::vector<float> sum(static_cast<size_t>(studio.facts.shape.d_model));
   for (const Term& term : terms) {

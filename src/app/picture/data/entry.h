@@ -9,21 +9,25 @@
 
 namespace vitrine {
 
-// Where a picture's numbers come from: this run, the model alone, a toy that shows a principle, logs of training runs.
-// kToy | kRun: both.
-inline constexpr uint32_t kRun = 1, kModel = 2, kToy = 4, kLog = 8;
+// Where a picture's numbers come from: this run, the model alone, a toy that shows a principle, logs of training runs, published
+// sizes. kToy | kRun: both.
+inline constexpr uint32_t kRun = 1, kModel = 2, kToy = 4, kLog = 8, kSizes = 16;
 inline constexpr bool kWide = true;
+inline constexpr bool kWithoutWeights = true;
 
 struct PictureEntry {
   PictureInfo info;
   uint32_t needs;                // of the observed run: kNeed… of observe.h
   PictureJson (*data)(Studio&);  // present(…) with the picture's own fields, tables and charts, or absent(…)
   uint32_t made = kRun;
-  bool wide = false;  // on the page; the data may say otherwise
+  bool wide = false;             // on the page; the data may say otherwise
+  bool without_weights = false;  // a configuration alone is enough, and no prompt is needed
 };
 
 /// In the order of the book, a picture that several chapters show with the first of them.
 std::span<const PictureEntry> next_word_pictures();
+std::span<const PictureEntry> gpt2_pictures();
+std::span<const PictureEntry> gemma2_pictures();
 std::span<const PictureEntry> trainable_pictures();
 
 }  // namespace vitrine

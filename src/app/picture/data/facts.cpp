@@ -17,9 +17,9 @@ const Vector* NamedParameters::vector(std::string_view name) const {
   return found == vectors.end() ? nullptr : found->second;
 }
 
-NamedParameters parameters_of(Engine& engine) {
+NamedParameters parameters_of(const Model& model) {
   NamedParameters found;
-  for (const TensorLine& line : engine.model().tensors()) {
+  for (const TensorLine& line : model.tensors()) {
     if (line.weight != nullptr)
       found.matrices[line.ours] = line.weight;
     else
@@ -28,14 +28,13 @@ NamedParameters parameters_of(Engine& engine) {
   return found;
 }
 
-ModelFacts facts_of(Engine& engine) {
-  const Model& model = engine.model();
+ModelFacts facts_of(const Model& model) {
   const LayerRecord& first = model.layer(0);
   const std::vector<std::string> hooks = model.hook_names();
   const auto has = [&](const char* name) { return std::find(hooks.begin(), hooks.end(), name) != hooks.end(); };
   ModelFacts facts;
   facts.shape = model.shape();
-  facts.parameters = parameters_of(engine);
+  facts.parameters = parameters_of(model);
   facts.family_title = family_of(model).title;
   for (const CacheLayer& layer : model.cache_layers()) {
     facts.windows.push_back(layer.window);
@@ -86,9 +85,10 @@ ModelFacts facts_of(Engine& engine) {
   facts.final_softcap = model.head().softcap;
   facts.logit_scale = model.head().scale;
   facts.residual_scale = first.residual_scale;
-  facts.parameter_count = parameter_count(*engine.opened().model);
+  facts.parameter_count = parameter_count(model);
   std::set<std::string> dtypes;
-  for (const auto& [name, weight] : facts.parameters.matrices) dtypes.insert(std::string(name_of(weight->dtype)));
+  for (const auto& [name, weight] : facts.parameters.matrices)
+    if (*weight) dtypes.insert(std::string(name_of(weight->dtype)));
   facts.dtypes.assign(dtypes.begin(), dtypes.end());
   return facts;
 }

@@ -20,7 +20,7 @@ struct NamedParameters {
   const Weight* matrix(std::string_view name) const;  // null if the model has none of that name
   const Vector* vector(std::string_view name) const;
 };
-NamedParameters parameters_of(Engine& engine);
+NamedParameters parameters_of(const Model& model);
 
 struct ModelFacts {
   ModelShape shape;
@@ -45,7 +45,7 @@ struct ModelFacts {
   bool sinks = false;                        // each head has a score that takes a share of its softmax
   double attention_softcap = 0, final_softcap = 0, logit_scale = 1, residual_scale = 1;
   int64_t parameter_count = 0;
-  std::vector<std::string> dtypes;  // of the matrices
+  std::vector<std::string> dtypes;  // of the matrices; empty without weights
   Activation activation = Activation::none;
 
   bool attends(int64_t layer) const;
@@ -58,7 +58,9 @@ struct ModelFacts {
   bool has_bias(std::string_view matrix) const;
 };
 
-ModelFacts facts_of(Engine& engine);
+/// Of a model that may have no weights: from its configuration alone.
+ModelFacts facts_of(const Model& model);
+inline ModelFacts facts_of(const Engine& engine) { return facts_of(engine.model()); }
 
 /// "relu", "gelu_tanh", "gelu_exact", "silu".
 std::string activation_name(Activation f);

@@ -51,6 +51,7 @@ class Observer final : public Listener {
     if (rest == "attn.hook_attn_scores") return (needs_ & kNeedScores) != 0;
     if (rest == "attn.hook_pattern")
       return (needs_ & kNeedPatterns) != 0 || ((needs_ & kNeedScores) != 0 && layer == out_.row_layer);
+    if (rest == "attn.hook_v" || rest == "attn.hook_z") return (needs_ & kNeedScores) != 0 && layer == out_.row_layer;
     if (rest == "mlp.hook_router_logits" || rest == "mlp.hook_expert_indices" || rest == "mlp.hook_expert_weights")
       return (needs_ & kNeedExperts) != 0;
     if (rest == queries()) return (needs_ & kNeedQueries) != 0 && facts_.rope.has_value();
@@ -68,6 +69,10 @@ class Observer final : public Listener {
     if (rest == queries() && (needs_ & kNeedQueries) != 0) see_queries(l, value);
     if (rest == "attn.hook_attn_scores") see_scores(l, value, first);
     if (rest == "attn.hook_pattern") see_pattern(ctx, layer, value, first);
+    if (layer == out_.row_layer && (needs_ & kNeedScores) != 0) {
+      if (rest == "attn.hook_v") see_values(value, first);
+      if (rest == "attn.hook_z") see_mixture(value, first);
+    }
     if ((needs_ & kNeedStream) != 0) see_stream(l, rest, value, first);
     if ((needs_ & kNeedNorms) != 0) {
       if (is_stream_norm(name)) see_norm(name, value);
@@ -146,6 +151,21 @@ class Observer final : public Listener {
       if (static_cast<int64_t>(layer) == out_.row_layer && h == out_.row_head && row >= 0 && row < scores.dim(1))
         out_.row_scores.assign(head + row * scores.dim(2), head + row * scores.dim(2) + out_.row_target + 1);
     }
+  }
+
+  // [rows, head, component]
+  void see_values(const Tensor& v, int64_t first) {
+    const int64_t heads = v.dim(1), size = v.dim(2), head = out_.row_head / (facts_.shape.n_heads / heads);
+    for (int64_t t = 0; t < v.rows() && first + t <= out_.row_target; ++t) {
+      const float* row = v.row<float>(t) + head * size;
+      out_.row_values.insert(out_.row_values.end(), row, row + size);
+    }
+  }
+  void see_mixture(const Tensor& z, int64_t first) {
+    const int64_t t = out_.row_target - first, size = z.dim(2);
+    if (t < 0 || t >= z.rows()) return;
+    const float* row = z.row<float>(t) + out_.row_head * size;
+    out_.row_mixture.assign(row, row + size);
   }
 
   void see_pattern(Context& ctx, int64_t layer, const Tensor& pattern, int64_t first) {  // [head, query, key]

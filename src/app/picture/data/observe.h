@@ -96,7 +96,9 @@ struct Observation {
   std::vector<LayerPatterns> patterns;      // by layer
   std::vector<std::vector<CapCount>> caps;  // [layer][head]
   int64_t row_layer = 0, row_head = 0, row_target = 0;
-  std::vector<float> row_scores, row_weights;     // over sources 0 … target; -inf where masked
+  std::vector<float> row_scores, row_weights;  // over sources 0 … target; -inf where masked
+  std::vector<float> row_values;  // of that row's head: [source, component], sources 0 … target; empty where a layer borrows them
+  std::vector<float> row_mixture;                 // [component]: what the head read there
   std::vector<std::vector<double>> query_length;  // [layer][head · pair]: sums over tokens
   std::vector<double> active;                     // [layer]: share of hidden units above zero
   std::vector<LayerExperts> experts;              // by layer

@@ -15,12 +15,12 @@ inline constexpr char kUsualPrompt[] = "Once upon a time there was a king";
 /// What a picture shows the model at work on.
 struct PicturePrompt {
   std::optional<std::string> text;  // none: the ids were given
-  std::vector<int32_t> ids;
-  std::vector<TokenPiece> pieces;  // with a text: as long as ids
-  std::string model;               // as it was given; empty: the shipped one
-  std::string adapter = {};        // as it was given; empty: none
-  std::string compute = "auto";    // as it was given
-  bool special = true;             // the text was encoded with BOS and EOS where the tokenizer adds them
+  std::vector<int32_t> ids;         // none: of pictures of a configuration, which run no model
+  std::vector<TokenPiece> pieces;   // with a text: as long as ids
+  std::string model;                // as it was given; empty: the shipped one
+  std::string adapter = {};         // as it was given; empty: none
+  std::string compute = "auto";     // as it was given
+  bool special = true;              // the text was encoded with BOS and EOS where the tokenizer adds them
 };
 
 struct PictureOptions {

@@ -1,11 +1,13 @@
 // Pictures of the prompt: its pieces, the merges that made them, and other ways to cut it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "picture/data/studio.h"
+#include "picture/page/embedded.h"
 
 namespace vitrine {
 namespace {
@@ -32,6 +34,14 @@ struct Part {
   size_t token;  // only parts of one token merge
 };
 
+// The text that a vocabulary of growing size cuts: a fable of Aesop's, George Fyler Townsend's translation (examples/fables.txt).
+constexpr std::string_view kFable =
+    "A Crab said to her son: \"Why do you walk so one-sided, my child? It is far more becoming to go straight forward.\" The "
+    "young "
+    "Crab replied: \"Quite true, dear mother; and if you will show me the straight way, I will promise to walk in it.\" The "
+    "mother "
+    "tried in vain, and submitted without remonstrance to the reproof of her child.";
+
 // The pair that merges next: the lowest order, the leftmost of equal ones.
 std::optional<size_t> next_merge(const std::vector<Part>& parts, const std::vector<std::optional<PieceMerge>>& merges) {
   std::optional<size_t> best;
@@ -40,12 +50,14 @@ std::optional<size_t> next_merge(const std::vector<Part>& parts, const std::vect
   return best;
 }
 
-// Merges until nothing merges; tells `step` of each.
+// Merges until nothing merges, by pairs of at most this order; tells `step` of each.
 template <class Step>
-void merge_all(const Tokenizer& tokenizer, std::vector<Part>& parts, Step&& step) {
+void merge_all(const Tokenizer& tokenizer, std::vector<Part>& parts, Step&& step,
+               double most = std::numeric_limits<double>::infinity()) {
   const auto look = [&](size_t i) -> std::optional<PieceMerge> {
     if (i + 1 >= parts.size() || parts[i].token != parts[i + 1].token) return std::nullopt;
-    return tokenizer.merge(parts[i].piece, parts[i + 1].piece);
+    std::optional<PieceMerge> made = tokenizer.merge(parts[i].piece, parts[i + 1].piece);
+    return made && made->order <= most ? made : std::nullopt;
   };
   std::vector<std::optional<PieceMerge>> merges(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) merges[i] = look(i);
@@ -83,6 +95,31 @@ std::vector<int32_t> plain_ids(const Studio& studio) {
   for (const int32_t id : studio.prompt.ids)
     if (id < tokenizer.vocab_size() && !tokenizer.is_control(id)) ids.push_back(id);
   return ids;
+}
+
+// Text in parts that merge only inside a token, and how the tokenizer cuts it if it knows no pairs above an order.
+struct Cut {
+  std::vector<std::vector<Part>> tokens;  // each in its characters
+
+  Cut(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+    for (size_t i = 0; i < ids.size(); ++i) tokens.push_back(parts_of(tokenizer, ids[i], i));
+  }
+  template <class Step>
+  std::vector<Part> merged(const Tokenizer& tokenizer, double most, Step&& step) const {
+    std::vector<Part> all;
+    for (std::vector<Part> parts : tokens) {
+      merge_all(tokenizer, parts, [&](size_t, const Part& l, const Part& r, const PieceMerge& made) { step(l, r, made); }, most);
+      std::move(parts.begin(), parts.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+};
+
+// The beginning of the fables in examples/, whole words.
+std::string_view passage() {
+  constexpr size_t kBytes = 1500;
+  const std::string_view text = embedded_text("examples/fables.txt");
+  return text.substr(0, text.size() <= kBytes ? text.size() : text.rfind(' ', kBytes));
 }
 
 struct Split {
@@ -203,6 +240,74 @@ PictureJson data_of_merges(Studio& studio) {
   return p;
 }
 
+// Training adds one entry after the other to the vocabulary, so their ids have its order. A vocabulary with the first k of them
+// cuts a text as this one does with every later one left out.
+PictureJson data_of_vocabulary_size(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  std::vector<Part> parts;
+  size_t token = 0;
+  for (const int32_t id : tokenizer.encode(kFable, false, Special::text))
+    for (Part& part : parts_of(tokenizer, id, token++)) parts.push_back(std::move(part));
+  const size_t characters = parts.size();
+  std::vector<std::pair<double, int32_t>> joined;  // order of the merge, and what it made
+  merge_all(tokenizer, parts,
+            [&](size_t, const Part&, const Part&, const PieceMerge& made) { joined.emplace_back(made.order, made.id); });
+  if (joined.empty())
+    return absent("This tokenizer does not build its tokens by merging pairs, so its vocabulary has no smaller ones inside it.");
+  std::sort(joined.begin(), joined.end());
+  if (!std::is_sorted(joined.begin(), joined.end(), [](const auto& a, const auto& b) { return a.second < b.second; }))
+    return absent("The ids of this vocabulary do not follow the order of its merges, so its smaller vocabularies are not known.");
+  std::vector<int32_t> entries;  // made by merges: longer than a character, and no byte or mark
+  const int32_t vocab_size = tokenizer.vocab_size();
+  for (int32_t id = 0; id < vocab_size; ++id) {
+    const std::string piece = tokenizer.piece(id);
+    if (!tokenizer.is_control(id) && !is_byte_piece(piece) && !piece.empty() && utf8_at(piece, 0).size < piece.size())
+      entries.push_back(id);
+  }
+  const auto made = static_cast<int64_t>(entries.size());
+  const int64_t alphabet = vocab_size - made;
+  std::vector<int64_t> merges = {0};
+  for (int64_t k = 16; k < made; k *= 2) merges.push_back(k);
+  merges.push_back(made);
+
+  PictureJson p = present("", "");
+  p["merges"] = merges;
+  p["tokens"] = p["entries"] = p["table"] = p["bytesPerToken"] = PictureJson::array();
+  const auto bytes = static_cast<double>(kFable.size());
+  for (const int64_t k : merges) {
+    const int32_t first_left_out = k < made ? entries[static_cast<size_t>(k)] : vocab_size;
+    const auto done = std::count_if(joined.begin(), joined.end(), [&](const auto& one) { return one.second < first_left_out; });
+    const size_t tokens = characters - static_cast<size_t>(done);
+    p["entries"].push_back(alphabet + k);
+    p["tokens"].push_back(tokens);
+    p["bytesPerToken"].push_back(number(bytes / static_cast<double>(tokens)));
+    p["table"].push_back((alphabet + k) * studio.facts.shape.d_model);
+  }
+  p["text"] = std::string(kFable);
+  p["bytes"] = kFable.size();
+  p["dModel"] = studio.facts.shape.d_model;
+  p["vocabSize"] = vocab_size;
+  p["caption"] = fmt::format(
+      "How long a text of {} bytes is in tokens when only the first entries that training merged are known. Each adds a row of "
+      "{} "
+      "numbers to the embedding table; the text becomes shorter, first quickly, then slowly.",
+      kFable.size(), studio.facts.shape.d_model);
+  p["alt"] = fmt::format("{} tokens without any merge, with {} entries; {} tokens with all {} entries.", characters, alphabet,
+                         parts.size(), vocab_size);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "a text of {bytes} bytes", "columns": [["merges", "merges.*", "count"], ["vocabulary", "entries.*", "count"], ["tokens", "tokens.*", "count"],
+       ["bytes/token", "bytesPerToken.*", ".2f"], ["numbers in the embedding table", "table.*", "count"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "label": "Tokens of one text by the size of the vocabulary.", "height": 260,
+     "x": {"label": "entries of the vocabulary", "log": true}, "y": {"label": "tokens of the text", "zero": true},
+     "series": [{"name": "tokens", "named": false, "tone": "attention", "draw": "both", "x": "entries.*", "y": "tokens.*",
+       "hint": "{entries.*|count} entries\n{tokens.*|count} tokens, {bytesPerToken.*|.2f} bytes each\nthe embedding table has {table.*|count} numbers"}]}
+  ])json");
+  return p;
+}
+
 PictureJson data_of_splits(Studio& studio) {
   if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
   const Tokenizer& tokenizer = studio.engine.tokenizer();
@@ -263,6 +368,105 @@ PictureJson data_of_splits(Studio& studio) {
   p["tables"] = PictureJson::parse(R"json([
     {"note": "ln p of each split, * marks the tokenizer's own", "columns": [["ln p", "splits.*.logprob", ".2f"], ["bits/byte", "splits.*.bitsPerByte", ".3f"],
        ["tokens", "splits.*.ids.length"], ["", "splits.*.chosen", "*"], ["pieces", "splits.*.pieces"]]}
+  ])json");
+  return p;
+}
+
+PictureJson data_of_vocabulary_growth(Studio& studio) {
+  if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
+  constexpr size_t kMostCut = 32;  // tokens of the prompt that are shown in parts
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  const std::string_view text = passage();
+  const Cut whole(tokenizer, tokenizer.encode(text, false));
+  struct Used {
+    PieceMerge made{};
+    std::string left, right;
+    int64_t times = 0;
+  };
+  std::map<double, Used> used;  // by order
+  const std::vector<Part> end = whole.merged(tokenizer, std::numeric_limits<double>::infinity(),
+                                             [&](const Part& left, const Part& right, const PieceMerge& made) {
+                                               Used& one = used[made.order];
+                                               if (one.times++ == 0)
+                                                 one.made = made, one.left = left.piece, one.right = right.piece;
+                                             });
+  if (used.empty())
+    return absent("This tokenizer does not build its tokens by merging pairs: it looks for pieces of the vocabulary directly.");
+  const bool ranks =
+      std::all_of(used.begin(), used.end(), [](const auto& one) { return one.first >= 0 && one.first == std::floor(one.first); });
+
+  // Cut once more at growing numbers of known pairs: after each of the first ones, then ever further apart.
+  constexpr double kFirst = 24, kApart = 1.15;
+  PictureJson steps = PictureJson::array();
+  std::vector<int32_t> ids = plain_ids(studio);
+  ids.resize(std::min(ids.size(), kMostCut));
+  const Cut prompt(tokenizer, ids);
+  const auto none = [](const Part&, const Part&, const PieceMerge&) {};
+  const auto known_at = [&](double order, size_t place) { return ranks ? order + 1 : static_cast<double>(place); };
+  double next = 0;
+  size_t place = 0;
+  const size_t start = whole.merged(tokenizer, -std::numeric_limits<double>::infinity(), none).size();
+  for (const auto& [order, one] : used) {
+    ++place;
+    const double known = known_at(order, place);
+    if (place > kFirst && known < next && place < used.size()) continue;
+    next = known * kApart;
+    const size_t tokens = whole.merged(tokenizer, order, none).size();
+    PictureJson pieces = PictureJson::array();
+    for (const Part& part : prompt.merged(tokenizer, order, none)) pieces.push_back(part.piece);
+    steps.push_back({{"known", number(known)},
+                     {"left", one.left},
+                     {"right", one.right},
+                     {"piece", one.left + one.right},
+                     {"id", studio.mention(one.made.id)},
+                     {"times", one.times},
+                     {"tokens", tokens},
+                     {"bytesPerToken", number(static_cast<double>(text.size()) / static_cast<double>(tokens))},
+                     {"tokensPerByte", number(static_cast<double>(tokens) / static_cast<double>(text.size()))},
+                     {"pieces", std::move(pieces)}});
+  }
+  const PictureJson& first = steps[0];
+  PictureJson p = present(
+      fmt::format(
+          "How a passage of {} bytes is cut while the vocabulary grows. Each step adds the pair that training joined next, "
+          "as one more entry; the passage is cut again by the pairs known so far. Pairs that the passage does not contain "
+          "are left out.",
+          text.size()),
+      fmt::format("From {} to {}. The first pair that this passage uses is \"{}\" + \"{}\", {}.", plural(start, "part"),
+                  plural(end.size(), "token"), first.at("left").get<std::string>(), first.at("right").get<std::string>(),
+                  plural(first.at("times").get<int64_t>(), "time")));
+  p["passage"] = std::string(text);
+  p["start"] = start;
+  p["end"] = end.size();
+  p["bytes"] = text.size();
+  p["used"] = used.size();
+  p["vocabSize"] = tokenizer.vocab_size();
+  // " t" as a reader sees it: vocabularies spell a space as Ġ or ▁.
+  const auto seen = [](std::string piece) {
+    for (const std::string_view space : {"\xC4\xA0", "\xE2\x96\x81"})
+      for (size_t at = piece.find(space); at != std::string::npos; at = piece.find(space)) piece.replace(at, space.size(), " ");
+    return piece;
+  };
+  p["prose"] = {{"first", seen(first.at("piece").get<std::string>())},
+                {"times", first.at("times")},
+                {"start", start},
+                {"end", end.size()},
+                {"bytes", text.size()},
+                {"whole", number(static_cast<double>(text.size()) / static_cast<double>(end.size()))}};
+  p["steps"] = std::move(steps);
+  p["tables"] = PictureJson::parse(R"json([
+    {"note": "pairs in the order of training, and what they do to the passage", "keep": "spread", "columns": [["pairs known", "steps.*.known", "count"], ["left", "steps.*.left", "piece"],
+       ["right", "steps.*.right", "piece"], ["new piece", "steps.*.piece", "piece"], ["joined", "steps.*.times"], ["tokens", "steps.*.tokens"],
+       ["tokens per byte", "steps.*.tokensPerByte", ".3f"]]},
+    {"note": "the prompt, by the pairs known so far", "detail": true, "columns": [["pairs known", "steps.*.known", "count"], ["pieces", "steps.*.pieces"]]}
+  ])json");
+  p["charts"] = PictureJson::parse(R"json([
+    {"kind": "xy", "label": "Tokens per byte of the passage against the number of pairs in the vocabulary.",
+     "x": {"label": "pairs in the vocabulary, log", "log": true}, "y": {"label": "tokens per byte", "zero": true},
+     "series": [
+       {"name": "tokens per byte", "named": false, "tone": "attention", "draw": "both", "x": "steps.*.known", "y": "steps.*.tokensPerByte",
+        "hint": "{steps.*.known|count} pairs; the last one seen here: {steps.*.left|piece} + {steps.*.right|piece}\n{steps.*.tokens|count} tokens, {steps.*.tokensPerByte} for each byte"}]},
+    {"kind": "remark", "text": "{start} parts at first, {end} tokens with the whole vocabulary of {vocabSize|count}. The first pair: {steps.0.left|piece} + {steps.0.right|piece}."}
   ])json");
   return p;
 }

@@ -13,9 +13,10 @@ std::vector<double> spaced(double first, double last, int n) {
   return values;
 }
 
-// The toy's weights, chosen so that its three hidden units cut the plane into six regions of visible size.
+// The toy's weights, chosen so that its three hidden units cut the plane into six regions of visible size, one with all units
+// above zero and one with none.
 constexpr double kProjection[2][2] = {{0.8, -0.3}, {-0.4, 0.9}};
-constexpr double kGate[2][3] = {{1.0, -0.6, 0.2}, {0.3, 0.9, -1.1}};
+constexpr double kGate[2][3] = {{1.0, -0.6, 0.3}, {0.3, 0.9, 1.1}};
 constexpr double kUp[2][3] = {{0.7, 0.5, -0.9}, {-0.4, 0.8, 0.6}};
 constexpr double kDown[3][2] = {{0.9, -0.2}, {0.8, 0.5}, {-1.1, 0.7}};
 
@@ -31,6 +32,43 @@ double toy(Kind kind, double a, double b) {
     y += z * kDown[i][0];
   }
   return y;
+}
+
+// "0.9 x[0] − 0.3 x[1]"; parts that are zero are left out.
+std::string sum_of(std::initializer_list<std::pair<double, const char*>> parts) {
+  std::string sum;
+  for (const auto& [factor, of] : parts) {
+    if (std::abs(factor) < 1e-12) continue;
+    sum += sum.empty() ? (factor < 0 ? "−" : "") : factor < 0 ? " − " : " + ";
+    sum += fmt::format("{:.4g} {}", std::abs(factor), of);
+  }
+  return sum.empty() ? "0" : sum;
+}
+
+// What y[0] is in a region of the toy: `mask` has a bit for each hidden unit that is above zero there.
+PictureJson region_of_toy(int mask) {
+  double a = 0, b = 0, aa = 0, ab = 0, bb = 0;
+  std::string on, which;
+  for (int i = 0; i < 3; ++i) {
+    const bool above = (mask >> i & 1) != 0;
+    on += above ? '1' : '0';
+    if (!above) continue;
+    which += (which.empty() ? "" : ", ") + std::to_string(i);
+    a += kGate[0][i] * kDown[i][0];
+    b += kGate[1][i] * kDown[i][0];
+    aa += kGate[0][i] * kUp[0][i] * kDown[i][0];
+    ab += (kGate[0][i] * kUp[1][i] + kGate[1][i] * kUp[0][i]) * kDown[i][0];
+    bb += kGate[1][i] * kUp[1][i] * kDown[i][0];
+  }
+  return {{"mask", mask},
+          {"on", on},
+          {"units", mask == 7   ? "all"
+                    : mask == 0 ? "none"
+                                : which},
+          {"linear", {number(a), number(b)}},
+          {"quadratic", {number(aa), number(ab), number(bb)}},
+          {"relu", sum_of({{a, "x[0]"}, {b, "x[1]"}})},
+          {"reglu", sum_of({{aa, "x[0]²"}, {ab, "x[0] x[1]"}, {bb, "x[1]²"}})}};
 }
 
 template <size_t R, size_t C>
@@ -158,7 +196,8 @@ PictureJson data_of_activation_curves(Studio& studio) {
 PictureJson data_of_mlp_surfaces(Studio&) {
   PictureJson p = present(
       "A toy with two inputs, three hidden units and fixed weights: its first output over a square of inputs. Linear is a plane; "
-      "with ReLU it is bent along three lines, flat in each of six regions; a gate (ReGLU) makes each region a quadratic; GELU "
+      "with ReLU it is bent along three lines, flat in each of six regions, from the one with all units above zero to the one "
+      "with none; a gate (ReGLU) makes each region a quadratic; GELU "
       "instead of ReLU (GeGLU) smooths the borders.",
       "Four surfaces over inputs from −2 to 2: a slope, a folded slope, a curved one with sharp folds, the same with soft folds; "
       "and a map of the six regions, one for each set of hidden units above zero.");
@@ -175,6 +214,9 @@ PictureJson data_of_mlp_surfaces(Studio&) {
       for (int i = 0; i < 3; ++i) mask |= a * kGate[0][i] + b * kGate[1][i] > 0 ? 1 << i : 0;
       regions.push_back(static_cast<uint8_t>(mask));
     }
+  p["pieces"] = PictureJson::array();
+  for (const int mask : {7, 6, 2, 0, 1, 5})  // once around the origin
+    p["pieces"].push_back(region_of_toy(mask));
   p["x"] = numbers(x);
   p["weights"] = {{"proj", matrix(kProjection)}, {"gate", matrix(kGate)}, {"up", matrix(kUp)}, {"down", matrix(kDown)}};
   p["kinds"] = {"linear", "relu", "reglu", "geglu"};
@@ -195,6 +237,8 @@ PictureJson data_of_mlp_surfaces(Studio&) {
     {"note": "y[0] over x[0] at x[1] = {sliceAt.3}", "beside": 200,
      "columns": [["x[0]", "x.0::10"], ["linear", "slices.0.3.0::10", ".4f"], ["ReLU", "slices.1.3.0::10", ".4f"],
                  ["ReGLU", "slices.2.3.0::10", ".4f"], ["GeGLU", "slices.3.3.0::10", ".4f"]]},
+    {"note": "y[0] in each region: one formula for ReLU, one for ReGLU",
+     "columns": [["units above zero", "pieces.*.units"], ["ReLU", "pieces.*.relu"], ["ReGLU", "pieces.*.reglu"]]},
     {"note": "The slices. The JSON has the whole surfaces and the weights.", "detail": true,
      "columns": [["kind", "kinds.#0"], ["x[1]", "sliceAt.#1"], ["x[0]", "x.#2"], ["y[0]", "slices.*.*.*"]]}
   ])json");

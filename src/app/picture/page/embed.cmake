@@ -1,12 +1,11 @@
-# The text of the families' definitions, the texts of the chapters, the logs that they tell of and the built bundles of the pages (that of `explain`,
-# and those of `serve`), as arrays inside the library: the walk-through quotes the very lines that were compiled, and a user needs
-# neither the source tree nor Node.
+# The text of the families' definitions, the texts of the chapters with what they show from other folders, and the built bundles of
+# the pages (that of `explain`, and those of `serve`), as arrays inside the library: the walk-through quotes the very lines that were
+# compiled, and a user needs neither the source tree nor Node.
 set(embedded ${PROJECT_BINARY_DIR}/generated/picture/embedded.cpp)
-file(GLOB embedded_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/model/*.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/chapters/*.jinja
-  ${CMAKE_CURRENT_LIST_DIR}/chapters/*/*.jinja ${PROJECT_SOURCE_DIR}/models/book/ladder/ladder.json
-  ${PROJECT_SOURCE_DIR}/web/dist/page.js
-  ${PROJECT_SOURCE_DIR}/web/dist/page.css ${PROJECT_SOURCE_DIR}/web/dist/chat.html ${PROJECT_SOURCE_DIR}/web/dist/explain.html)
+include(${CMAKE_CURRENT_LIST_DIR}/embedded_data.cmake)
+list(APPEND embedded_data src/app/picture/page/book/*.jinja web/dist/page.js web/dist/page.css web/dist/chat.html web/dist/explain.html)
+list(TRANSFORM embedded_data PREPEND ${PROJECT_SOURCE_DIR}/)
+file(GLOB embedded_files CONFIGURE_DEPENDS ${embedded_data})
 add_custom_command(OUTPUT ${embedded}
   COMMAND ${CMAKE_COMMAND} -D OUT=${embedded} -D ROOT=${PROJECT_SOURCE_DIR} "-DFILES=${embedded_files}"
     -P ${CMAKE_CURRENT_LIST_DIR}/write_embedded.cmake

@@ -7,6 +7,7 @@
 #include "base/plural.h"
 #include "picture/page/embedded.h"
 #include "picture/page/page_of.h"
+#include "picture/svg/opening.h"
 
 namespace vitrine {
 namespace {
@@ -36,10 +37,13 @@ std::string page_of(const PictureJson& document, const PageParts& parts) {
       parts.scripts +
       "; style-src 'unsafe-inline'; img-src data:\">\n"
       "<title>" +
-      title + "</title>\n<style>";
+      title + "</title>\n<meta property=\"og:type\" content=\"article\">\n<meta property=\"og:title\" content=\"" + title +
+      "\">\n<meta property=\"og:description\" content=\"" + plain + "\">\n<meta name=\"description\" content=\"" + plain +
+      "\">\n<style>";
   page += style;
   page += "</style>\n</head>\n<body>\n<div id=\"vitrine\"><noscript><h1>" + title + "</h1><p>" + plain +
-          " The pictures of this page need scripts, which your browser has switched off.</p></noscript></div>\n"
+          " The other pictures of this page need scripts, which your browser has switched off.</p>" + parts.still +
+          "</noscript></div>\n"
           "<script id=\"vitrine-data\" type=\"application/json\">";
   page += script_json(document);
   page += "</script>\n" + parts.elements;
@@ -63,7 +67,8 @@ PageParts explain_parts(const PictureJson& document) {
                       model.at("familyTitle").get<std::string>()),
           plain,
           {},
-          {}};
+          {},
+          opening_svg(document).value_or("")};
 }
 
 std::string explain_page(const PictureJson& document) { return page_of(document, explain_parts(document)); }
@@ -71,7 +76,7 @@ std::string explain_page(const PictureJson& document) { return page_of(document,
 std::string study_page(const PictureJson& document) {
   std::string plain;
   for (const PictureJson& line : document.at("lines")) plain += (plain.empty() ? "" : " ") + line.get<std::string>();
-  return page_of(document, {document.at("title").get<std::string>(), plain, {}, {}});
+  return page_of(document, {document.at("title").get<std::string>(), plain, {}, {}, {}});
 }
 
 std::string merge_report_page(const MergeReport& report) {
@@ -81,6 +86,7 @@ std::string merge_report_page(const MergeReport& report) {
   return page_of(document, {document.at("title").get<std::string>(),
                             fmt::format("{} of {}: {}.", document.at("methodTitle").get<std::string>(), inputs,
                                         plural(report.tensors.size(), "tensor")),
+                            {},
                             {},
                             {}});
 }

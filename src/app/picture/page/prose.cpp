@@ -54,6 +54,51 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
+// What stands in front of "engineers:", or behind it.
+struct Part {
+  std::vector<std::string> text, formula, pictures;
+
+  void add_line(std::string_view line, bool continues) {
+    if (continues) {
+      text.back().append(" ").append(line);
+    } else {
+      text.emplace_back(line);
+    }
+  }
+};
+
+// A question with a place for the reader's guess.
+struct Guess {
+  std::string question, answer, reveal;
+  std::vector<std::string> choices;  // none: the reader writes
+  size_t after = 0;                  // paragraphs in front of it
+};
+
+// Those that are complete. A run may make two choices equal; where fewer than two are left there is nothing to guess.
+PictureJson guesses_of(const std::vector<Guess>& guesses, const std::string& name) {
+  PictureJson list = PictureJson::array();
+  for (const Guess& guess : guesses) {
+    const auto fail = [&](const std::string& problem) {
+      throw InputError(name + ": \"guess: " + guess.question + "\" " + problem +
+                       "; expected guess: QUESTION, then choice: lines or none, answer: TEXT and reveal: TEXT");
+    };
+    if (guess.answer.empty()) fail("has no answer");
+    if (guess.reveal.empty()) fail("has no reveal");
+    std::vector<std::string> choices;
+    for (const std::string& choice : guess.choices)
+      if (std::find(choices.begin(), choices.end(), choice) == choices.end()) choices.push_back(choice);
+    if (!choices.empty() && std::find(choices.begin(), choices.end(), guess.answer) == choices.end())
+      fail("has the answer \"" + guess.answer + "\", which is none of its choices");
+    if (choices.size() == 1) continue;
+    list.push_back({{"question", guess.question},
+                    {"choices", choices},
+                    {"answer", guess.answer},
+                    {"reveal", guess.reveal},
+                    {"after", guess.after}});
+  }
+  return list;
+}
+
 }  // namespace
 
 PictureJson step_of(const std::string& id, const std::string& source, const std::string& name, const PictureJson& values,
@@ -64,7 +109,10 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
   for (const TextSpan& span : rendered.input) layout.replace(span.begin, span.end - span.begin, span.end - span.begin, 'x');
 
   std::string title, question;
-  std::vector<std::string> text, formula, tags, pictures;
+  Part learner, engineers;
+  bool for_engineers = false;
+  std::vector<std::string> tags;
+  std::vector<Guess> guesses;
   PictureJson shapes = PictureJson::array();
   bool in_paragraph = false;
   for (size_t begin = 0; begin < layout.size();) {
@@ -74,41 +122,57 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
     begin = line_end + 1;
     const bool continues = std::exchange(in_paragraph, false);
     if (line.empty()) continue;
+    Part& part = for_engineers ? engineers : learner;
     std::string_view rest;
     const auto is = [&](std::string_view key) {
       rest = line.substr(std::min(key.size(), line.size()));
       return shown.starts_with(key);
+    };
+    const auto guess = [&]() -> Guess& {
+      if (guesses.empty())
+        throw InputError(name + ": \"" + std::string(line) + "\" stands in front of every \"guess: QUESTION\"");
+      return guesses.back();
     };
     if (is("# ")) {
       title = rest;
     } else if (is("## ")) {
       question = rest;
     } else if (is("    ")) {
-      formula.emplace_back(rest);
+      part.formula.emplace_back(rest);
     } else if (is("code: ")) {
       append(tags, split(rest, ' '));
     } else if (is("shape: ")) {
       shapes.push_back(shape_of(rest, name));
     } else if (is("pictures: ")) {
-      append(pictures, split(rest, ' '));
+      append(part.pictures, split(rest, ' '));
+    } else if (is("guess: ")) {
+      if (for_engineers)
+        throw InputError(name + ": \"" + std::string(line) + "\" stands behind \"engineers:\"; guesses stand in front");
+      guesses.push_back({.question = std::string(rest), .answer = "", .reveal = "", .choices = {}, .after = learner.text.size()});
+    } else if (is("choice: ")) {
+      guess().choices.emplace_back(rest);
+    } else if (is("answer: ")) {
+      guess().answer = rest;
+    } else if (is("reveal: ")) {
+      guess().reveal = rest;
+    } else if (shown == "engineers:") {
+      for_engineers = true;
     } else {
       in_paragraph = true;
-      if (continues) {
-        text.back().append(" ").append(line);
-      } else {
-        text.emplace_back(line);
-      }
+      part.add_line(line, continues);
     }
   }
   if (title.empty()) return nullptr;
   return {{"id", id},
           {"title", title},
           {"question", question},
-          {"text", text},
-          {"formula", formula},
+          {"text", learner.text},
+          {"guesses", guesses_of(guesses, name)},
+          {"formula", learner.formula},
           {"source", excerpts(files, {tags.begin(), tags.end()})},
           {"shapes", std::move(shapes)},
-          {"pictures", pictures}};
+          {"pictures", learner.pictures},
+          {"engineers", {{"text", engineers.text}, {"formula", engineers.formula}, {"pictures", engineers.pictures}}}};
 }
 
 }  // namespace vitrine

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <numbers>
+#include <sstream>
+
+#include "base/error.h"
 
 namespace vitrine {
 namespace {
@@ -70,15 +75,150 @@ PictureJson expert_values(const std::optional<ExpertSpec>& experts) {
           {"renormalize", experts->renormalize}};
 }
 
-PictureJson nearest_embeddings(const Studio& studio, const PictureJson& pictures) {
+PictureJson nearest_embeddings(const PictureJson& pictures) {
   const PictureJson* picture = available(pictures, "embedding-cosine");
   if (picture == nullptr) return nullptr;
-  const PictureJson &ids = picture->at("ids"), &grid = picture->at("cosine");
+  const PictureJson &words = picture->at("words"), &grid = picture->at("cosine");
   size_t first = 0, second = 1;
-  for (size_t i = 0; i < ids.size(); ++i)
-    for (size_t j = i + 1; j < ids.size(); ++j)
+  for (size_t i = 0; i < words.size(); ++i)
+    for (size_t j = i + 1; j < words.size(); ++j)
       if (grid[i][j].get<double>() > grid[first][second].get<double>()) first = i, second = j;
-  return {{"first", studio.piece(ids[first])}, {"second", studio.piece(ids[second])}, {"cosine", grid[first][second]}};
+  return {{"first", words[first].at("label")}, {"second", words[second].at("label")}, {"cosine", grid[first][second]}};
+}
+
+// Pairs of the same picture that are less alike: the least of all, and one from the middle.
+PictureJson distant_embeddings(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "embedding-cosine");
+  if (picture == nullptr) return PictureJson::array();
+  const PictureJson &words = picture->at("words"), &grid = picture->at("cosine");
+  std::vector<std::pair<double, std::pair<size_t, size_t>>> pairs;
+  for (size_t i = 0; i < words.size(); ++i)
+    for (size_t j = i + 1; j < words.size(); ++j) pairs.push_back({grid[i][j], {i, j}});
+  std::sort(pairs.begin(), pairs.end());
+  PictureJson list = PictureJson::array();
+  for (const size_t at : {size_t{0}, pairs.size() / 2})
+    list.push_back(
+        {{"first", words[pairs[at].second.first].at("label")}, {"second", words[pairs[at].second.second].at("label")}});
+  return list;
+}
+
+// Where attention goes on average over all heads, of three places: their mean weights, and the place with the most.
+PictureJson look_values(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "attention");
+  if (picture == nullptr) return nullptr;
+  PictureJson looks;
+  std::string most;
+  double largest = -1;
+  for (const auto& [key, name, place] :
+       {std::tuple{"onFirst", "first", "the first token"}, std::tuple{"onPrevious", "previous", "the token before"},
+        std::tuple{"onSelf", "self", "the token itself"}}) {
+    double sum = 0, count = 0;
+    for (const PictureJson& layer : picture->at(key))
+      for (const PictureJson& weight : layer)
+        if (!weight.is_null()) sum += weight.get<double>(), ++count;
+    if (count == 0) return nullptr;
+    looks[name] = sum / count;
+    if (sum / count > largest) largest = sum / count, most = place;
+  }
+  looks["most"] = most;
+  return looks;
+}
+
+// The part that pushed the most likely token's logit up most.
+PictureJson writer_values(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "logit-attribution");
+  if (picture == nullptr) return nullptr;
+  const PictureJson &parts = picture->at("targets")[0].at("parts"), &components = picture->at("components");
+  size_t best = 0;
+  std::map<std::string, double> sums;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].get<double>() > parts[best].get<double>()) best = i;
+    const std::string kind = components[i].at("kind");
+    sums[kind == "head" || kind == "mlp" || kind == "embedding" ? kind : "rest"] += parts[i].get<double>();
+  }
+  return {{"label", components[best].at("label")},
+          {"kind", components[best].at("kind")},
+          {"part", parts[best]},
+          {"logit", picture->at("targets")[0].at("uncapped")},
+          {"embedding", sums["embedding"]},
+          {"heads", sums["head"]},
+          {"mlps", sums["mlp"]}};
+}
+
+// From which depth on the last token's most likely next token is the final one: 0 is the embedding, n the last layer.
+PictureJson settled_values(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "logit-lens");
+  if (picture == nullptr) return nullptr;
+  const PictureJson& ids = picture->at("ids").back();
+  size_t depth = ids.size() - 1;
+  while (depth > 0 && ids[depth - 1][0] == ids.back()[0]) --depth;
+  return {{"depth", depth}, {"name", picture->at("depths")[depth]}, {"depths", ids.size() - 1}};
+}
+
+// The token that the answer owes most to, by integrated gradients or, without these, by gradient times embedding.
+PictureJson owed_values(const Studio& studio, const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "input-attribution");
+  if (picture == nullptr) return nullptr;
+  const PictureJson& integrated = picture->at("integrated");
+  const PictureJson& parts = integrated.is_null() ? picture->at("gradientInput") : integrated.at("parts");
+  size_t most = 0;
+  for (size_t t = 0; t < parts.size(); ++t)
+    if (parts[t].is_number() && parts[t].get<double>() > (parts[most].is_number() ? parts[most].get<double>() : 0)) most = t;
+  constexpr size_t kShown = 6;
+  PictureJson pieces = PictureJson::array();
+  const size_t n = studio.prompt.ids.size();
+  for (size_t t = n > kShown ? n - kShown : 0; t < n; ++t) pieces.push_back(studio.piece(studio.prompt.ids[t]));
+  const std::string piece = studio.piece(studio.prompt.ids[most]);
+  if (std::find(pieces.begin(), pieces.end(), piece) == pieces.end()) pieces.insert(pieces.begin(), piece);
+  return {{"piece", piece}, {"part", parts[most]}, {"pieces", pieces}};
+}
+
+// How the scale of the stream ends with norms and without: the last finite number, or none.
+PictureJson growth_values(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "residual-scale");
+  if (picture == nullptr) return nullptr;
+  const PictureJson &with = picture->at("withNorms"), &without = picture->at("withoutNorms");
+  if (with.empty() || with.back().is_null() || without.empty()) return nullptr;
+  PictureJson last = nullptr;
+  for (const PictureJson& scale : without)
+    if (!scale.is_null()) last = scale;
+  if (last.is_null()) return nullptr;
+  const bool finite = !without.back().is_null();
+  const double share = last.get<double>() / with.back().get<double>();
+  return {{"with", with.back()},
+          {"without", last},
+          {"finite", finite},
+          {"what", !finite || share > 2 ? "larger"
+                   : share < 0.5        ? "smaller"
+                                        : "about the same"}};
+}
+
+// "The king sat on" and "The queen sat on": how probable " his" and " her" are after each. Nothing for a model that has no such
+// tokens, or does not tell the two apart.
+PictureJson thread_values(Studio& studio, const PictureJson& pictures) {
+  if (!studio.spelled() || available(pictures, "next-tokens") == nullptr) return nullptr;
+  const Tokenizer& tokenizer = studio.engine.tokenizer();
+  PictureJson thread;
+  for (const auto& [who, prompt] : {std::pair{"king", "The king sat on"}, std::pair{"queen", "The queen sat on"}})
+    for (const auto& [whose, word] : {std::pair{"his", " his"}, std::pair{"her", " her"}}) {
+      int32_t id = 0;
+      try {
+        id = single_token(tokenizer, word);
+      } catch (const InputError&) {
+        return nullptr;
+      }
+      std::vector<int32_t> ids = tokenizer.encode(prompt);
+      ids.push_back(id);
+      const int64_t context = studio.facts.shape.context_length;
+      if (context > 0 && static_cast<int64_t>(ids.size()) > context) return nullptr;
+      if (id >= studio.facts.shape.vocab_size ||
+          std::any_of(ids.begin(), ids.end(), [&](int32_t one) { return one >= studio.facts.shape.vocab_size; }))
+        return nullptr;
+      thread[std::string(whose) + "_" + who] = std::exp(static_cast<double>(studio.engine.token_logprobs(ids).back()));
+    }
+  const auto p = [&](const char* name) { return thread.at(name).get<double>(); };
+  if (p("his_king") <= p("her_king") || p("her_queen") <= p("his_queen")) return nullptr;
+  return thread;
 }
 
 // The middle of this run's update scales, and the part that changes the residual stream most.
@@ -126,7 +266,11 @@ PictureJson gradient_values(const Studio& studio, const PictureJson& pictures) {
   if (picture == nullptr) return nullptr;
   const PictureJson& without = picture->at("withoutNorms");
   const bool finite = std::any_of(without.begin(), without.end(), [](const PictureJson& norm) { return !norm.is_null(); });
+  const PictureJson& norms = picture->at("norms");
   return {{"loss", studio.backward->loss},
+          {"even", std::log(static_cast<double>(studio.facts.shape.vocab_size))},
+          {"first", norms.empty() ? PictureJson(nullptr) : norms.front()},
+          {"last", norms.empty() ? PictureJson(nullptr) : norms.back()},
           {"without_norms", finite               ? PictureJson("finite")
                             : !without.is_null() ? PictureJson("overflow")
                                                  : PictureJson(nullptr)},
@@ -176,6 +320,22 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
   const std::string activation = activation_name(facts.activation);
   const TokenLogprob& best = studio.seen.next.back().front();
   const PictureJson& parts = pictures.at("logit-attribution").at("components");
+  const std::string text = studio.prompt.text.value_or("");
+  std::istringstream in(text);
+  PictureJson others = PictureJson::array();
+  for (const TokenLogprob& one : studio.seen.next.back())
+    if (others.size() < 4) others.push_back(studio.piece(one.token));
+  std::sort(others.begin(), others.end());
+  PictureJson vocabulary = nullptr;
+  if (const PictureJson* picture = available(pictures, "vocabulary-size"))
+    vocabulary = {{"characters", picture->at("tokens").front()},
+                  {"tokens", picture->at("tokens").back()},
+                  {"bytes", picture->at("bytes")},
+                  {"alphabet", picture->at("entries").front()}};
+  PictureJson regions = nullptr;
+  if (const PictureJson* picture = available(pictures, "mlp-regions")) regions = picture->at("rows")[1].at("regions");
+  double active = 0;
+  for (const double share : studio.seen.active) active += share / static_cast<double>(studio.seen.active.size());
   return {{"n_layers", s.n_layers},
           {"n_heads", s.n_heads},
           {"n_kv_heads", s.n_kv_heads},
@@ -215,13 +375,30 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"experts", expert_values(facts.experts)},
           {"dense_layers", facts.dense_layers},
           {"n_tokens", studio.tokens()},
+          {"n_words", std::distance(std::istream_iterator<std::string>(in), {})},
+          {"n_characters",
+           std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; })},
+          {"n_parameters", facts.parameter_count},
           {"spelled", studio.spelled()},
           {"bos", std::move(bos)},
-          {"nearest", nearest_embeddings(studio, pictures)},
+          {"nearest", nearest_embeddings(pictures)},
+          {"distant", distant_embeddings(pictures)},
+          {"vocabulary", std::move(vocabulary)},
           {"likeness", likeness_of_positions(studio)},
+          {"growth", growth_values(pictures)},
+          {"looks", look_values(pictures)},
+          {"active", active},
+          {"regions", std::move(regions)},
           {"updates", update_values(pictures)},
           {"final_lengths", facts.final_norm ? final_lengths(studio) : PictureJson(nullptr)},
-          {"next", {{"piece", studio.piece(best.token)}, {"probability", std::exp(static_cast<double>(best.logprob))}}},
+          {"next",
+           {{"piece", studio.piece(best.token)},
+            {"probability", std::exp(static_cast<double>(best.logprob))},
+            {"candidates", std::move(others)}}},
+          {"settled", settled_values(pictures)},
+          {"writer", writer_values(pictures)},
+          {"owed", owed_values(studio, pictures)},
+          {"thread", thread_values(studio, pictures)},
           {"biases_are_parts",
            std::any_of(parts.begin(), parts.end(),
                        [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); })},

@@ -269,15 +269,26 @@ Svg svg_of_mlp_surfaces(const PictureView& c) {
   svg.text(20, 200, "y[0] over x[0] (across) and x[1] (up), each from −2 to 2; orange below 0, blue above", Anchor::start,
            "muted");
   svg.text(20, 382, "slices of them at x[1] = −2 and −1 (orange), 0 (ink), 1 and 2 (blue)", Anchor::start, "muted");
-  svg.text(20, 410, "the six regions: which hidden units are above zero", Anchor::start, "muted");
+  svg.text(20, 410, "the six regions: which hidden units are above zero, and what y[0] is there", Anchor::start, "muted");
   const SvgScale across{-2, 2, 20, 150}, up{-2, 2, 548, 418};
-  for (int m = 0; m < 8; ++m) {
-    std::vector<std::pair<double, double>> region = region_of(c.picture.at("weights").at("gate"), m);
-    if (region.empty()) continue;
-    for (auto& [a, b] : region) a = across.at(a), b = up.at(b);
-    svg.polygon(region, "s" + std::to_string(2 * m),
-                fmt::format("units on:{}{}{}", m & 1 ? " 0" : "", m & 2 ? " 1" : "", m & 4 ? " 2" : ""));
+  size_t row = 0;
+  for (const PictureJson& piece : c.picture.at("pieces")) {
+    const int mask = piece.at("mask");
+    std::vector<std::pair<double, double>> region = region_of(c.picture.at("weights").at("gate"), mask);
+    double cx = 0, cy = 0;
+    for (auto& [a, b] : region) a = across.at(a), b = up.at(b), cx += a, cy += b;
+    const auto corners = static_cast<double>(std::max<size_t>(region.size(), 1));
+    const std::string color = "c" + std::to_string(mask), on = piece.at("on"), units = piece.at("units");
+    svg.polygon(region, color, fmt::format("units above zero: {}; y[0] = {}", units, piece.at("relu").get<std::string>()));
+    svg.text(cx / corners, cy / corners + 4, on, Anchor::middle, "onlight", 10);
+    const double y = 432 + 20 * static_cast<double>(row++);
+    svg.rect(176, y - 10, 12, 12, color, "");
+    svg.text(196, y, fmt::format("{} ({})", on, units), Anchor::start, "ink", 11);
+    svg.text(286, y, piece.at("relu").get<std::string>(), Anchor::start, "ink", 11);
+    svg.text(440, y, piece.at("reglu").get<std::string>(), Anchor::start, "ink", 11);
   }
+  svg.text(286, 552, "ReLU", Anchor::start, "muted", 11);
+  svg.text(440, 552, "ReGLU", Anchor::start, "muted", 11);
   return svg;
 }
 

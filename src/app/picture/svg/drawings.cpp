@@ -30,6 +30,8 @@ constexpr std::array kDrawings = {
     Drawing{"reach", svg_of_reach},
     Drawing{"interpolation", svg_of_interpolation},
     Drawing{"task-vectors", svg_of_task_vectors},
+    Drawing{"designs", svg_of_designs},
+    Drawing{"head-sharing", svg_of_head_sharing},
 };
 
 }  // namespace

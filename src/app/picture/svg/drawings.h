@@ -31,5 +31,7 @@ Svg svg_of_logit_attribution(const PictureView&);
 Svg svg_of_reach(const PictureView&);
 Svg svg_of_interpolation(const PictureView&);
 Svg svg_of_task_vectors(const PictureView&);
+Svg svg_of_designs(const PictureView&);
+Svg svg_of_head_sharing(const PictureView&);
 
 }  // namespace vitrine

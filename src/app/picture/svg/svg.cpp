@@ -43,7 +43,13 @@ std::string style() {
     }
     return css;
   };
-  return "svg{color-scheme:light "
+  // Categories: Okabe and Ito's colors, which survive every color vision; names on them are dark in both themes.
+  static constexpr const char* kCategories[] = {"#9aa0a6", "#e69f00", "#56b4e9", "#009e73",
+                                                "#cc79a7", "#d55e00", "#f0e442", "#c9d3e0"};
+  std::string categories = ".onlight{color:#1b1f24}";
+  for (size_t i = 0; i < std::size(kCategories); ++i) categories += fmt::format(".c{}{{color:{}}}", i, kCategories[i]);
+  return categories +
+         "svg{color-scheme:light "
          "dark;background:#fff}.ink{color:#1b1f24}.muted{color:#57606a}.faint{color:#d0d7de}.accent{color:#2166ac}.accent2{color:"
          "#b35806}" +
          scales(kSequentialLight, kDivergingLight) +

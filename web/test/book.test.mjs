@@ -1,24 +1,23 @@
-// The gallery of scripts/make_gallery.sh as a static host serves it: every link leads to a page that opens, and the start page is
-// accessible and needs no script. VITRINE_GALLERY names a whole gallery; else a small one is made with VITRINE_PROGRAM.
+// The book as a static host serves it: every link leads to a page that opens, and the start page is accessible and needs no script.
+// VITRINE_BOOK names a whole book; else a part of one is made with VITRINE_PROGRAM.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
-import { dirname, extname, join, normalize, resolve } from "node:path";
+import { extname, join, normalize, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { launch, openAddress } from "./browser.mjs";
 import { graveFaults, tooWide } from "./checks.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
-const given = process.env["VITRINE_GALLERY"];
-const gallery = given === undefined ? mkdtempSync(join(tmpdir(), "vitrine-gallery-")) : resolve(given);
+const given = process.env["VITRINE_BOOK"];
+const book = given === undefined ? mkdtempSync(join(tmpdir(), "vitrine-book-")) : resolve(given);
 const types = /** @type {Record<string, string>} */ ({ ".html": "text/html; charset=utf-8", ".png": "image/png" });
 // Any static host: a path is a file, and nothing else is served.
 const server = createServer((request, response) => {
-  const path = join(gallery, normalize(decodeURIComponent(new URL(request.url ?? "/", "http://host").pathname)).replace(/\/$/, "/index.html"));
+  const path = join(book, normalize(decodeURIComponent(new URL(request.url ?? "/", "http://host").pathname)).replace(/\/$/, "/index.html"));
   if (existsSync(path)) response.writeHead(200, { "content-type": types[extname(path)] ?? "application/octet-stream" }).end(readFileSync(path));
   else response.writeHead(request.url === "/favicon.ico" ? 204 : 404).end();
 });
@@ -27,7 +26,7 @@ let address = "";
 let browser;
 before(async () => {
   if (program === undefined && given === undefined) return;
-  if (given === undefined) execFileSync(join(dirname(fileURLToPath(import.meta.url)), "../../scripts/make_gallery.sh"), [gallery, "--program", program ?? "", "--pages", "gpt2,patch"], { stdio: "pipe" });
+  if (given === undefined) execFileSync(program ?? "", ["book", "--out", book, "--pages", "next-word,patch"], { stdio: "pipe" });
   await new Promise((done) => server.listen(0, "127.0.0.1", () => done(undefined)));
   const at = server.address();
   assert.ok(at !== null && typeof at === "object");
@@ -37,10 +36,10 @@ before(async () => {
 after(async () => {
   await browser?.close();
   server.close();
-  if (given === undefined) rmSync(gallery, { recursive: true });
+  if (given === undefined) rmSync(book, { recursive: true });
 });
 
-describe("the gallery", { skip: program === undefined && given === undefined && "neither VITRINE_PROGRAM nor VITRINE_GALLERY is set" }, () => {
+describe("the book", { skip: program === undefined && given === undefined && "neither VITRINE_PROGRAM nor VITRINE_BOOK is set" }, () => {
   for (const [width, dark] of /** @type {const} */ ([[1280, false], [390, true]]))
     test(`the start page at ${width}: accessible, no script, no request`, async () => {
       const { page, faults } = await openAddress(browser, address, (url) => url === address, { width, dark });
@@ -55,7 +54,7 @@ describe("the gallery", { skip: program === undefined && given === undefined && 
     const start = await openAddress(browser, address, (url) => url === address);
     const links = await start.page.locator("a").evaluateAll((all) => all.map((a) => a.getAttribute("href") ?? ""));
     assert.ok(links.length > 0);
-    assert.deepEqual(readdirSync(gallery).filter((name) => name.endsWith(".html") && name !== "index.html").sort(), [...links].sort());
+    assert.deepEqual(readdirSync(book).filter((name) => name.endsWith(".html") && name !== "index.html").sort(), [...links].sort());
     await start.page.context().close();
     for (const link of links) {
       const page = address + link;

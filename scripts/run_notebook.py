@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Runs the code of a Jupyter notebook without Jupyter, and compares what it prints with the outputs stored in it.
+
+usage: run_notebook.py NOTEBOOK.ipynb... [--write]
+
+Cells run in order, in one namespace, in the notebook's folder. Numbers of the output may differ by one part in a hundred or by 0.002:
+processors round differently. --write stores what the cells print as their outputs. Exit code 1 names the first cell that fails.
+"""
+import argparse
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import sys
+import traceback
+
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def same(expected, found):
+    """Whether two outputs agree in every word, and in every number as far as its rounding allows."""
+    if NUMBER.sub("#", re.sub(r" +", " ", expected)) != NUMBER.sub("#", re.sub(r" +", " ", found)):
+        return False
+    pairs = zip(map(float, NUMBER.findall(expected)), map(float, NUMBER.findall(found)))
+    return all(abs(a - b) <= max(0.002, 0.01 * abs(a)) for a, b in pairs)
+
+
+def source_of(cell):
+    return cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+
+
+def printed(cell):
+    return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
+
+
+def run(path, write):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    names = {"__name__": "__main__"}
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    before = os.getcwd()
+    os.chdir(path.parent)
+    try:
+        for number, cell in enumerate(code, 1):
+            out = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(out):
+                    exec(compile(source_of(cell), f"{path.name}, cell {number}", "exec"), names)
+            except Exception:
+                traceback.print_exc()
+                sys.exit(f"{path}: cell {number} fails")
+            text = out.getvalue()
+            if write:
+                cell["execution_count"] = number
+                lines = text.splitlines(keepends=True)
+                cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
+            elif not same(printed(cell), text):
+                sys.exit(f"{path}: cell {number} prints\n{text}\nbut the notebook has\n{printed(cell)}\nIf that is right, run this script with --write.")
+    finally:
+        os.chdir(before)
+    if write:
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{path}: {len(code)} cells {'written' if write else 'agree'}")
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("notebooks", nargs="+", type=pathlib.Path)
+parser.add_argument("--write", action="store_true")
+options = parser.parse_args()
+for notebook in options.notebooks:
+    run(notebook.resolve(), options.write)

@@ -1,0 +1,268 @@
+// vitrine book: the chapters, the experiments and the start page, as plain files for any static host.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/nearest.h"
+#include "base/shell_word.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "io/atomic_file.h"
+#include "io/temporary_folder.h"
+#include "picture/page/book_page.h"
+#include "picture/page/chapters.h"
+#include "vitrine/version.h"
+
+extern char** environ;
+
+namespace vitrine::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+struct Experiment {
+  const char *name, *title, *summary;
+  std::vector<Words> before;  // commands that it needs
+  Words command;              // its page is the word behind
+};
+
+const std::vector<Experiment>& experiments() {
+  static const std::vector<Experiment> list = {
+      {"text",
+       "A text, colored by its loss",
+       "Fables by Aesop, each word colored by how little the model expected it, with what it expected instead.",
+       {},
+       {"eval", "perplexity", "--file", "examples/fables.txt", "--context", "256", "--out"}},
+      {"patch",
+       "Where the model keeps “king” or “queen”",
+       "A value of one run is put into another, at every layer and position. Press a cell to see what the model then expects.",
+       {},
+       {"intervene", "examples/patch-king-queen.yaml", "--compute", "f32", "--page"}},
+      {"ablate",
+       "Which heads an answer needs",
+       "After “Hansel and Gretel, Hansel and” comes “Gretel”. One head at a time is switched off.",
+       {},
+       {"intervene", "examples/ablate-heads.yaml", "--compute", "f32", "--page"}},
+      {"heads",
+       "What attention heads look at",
+       "Does a head look at the previous token, at copies, at what followed a copy? And which head reads what another writes?",
+       {},
+       {"circuits", "--page"}},
+      {"film",
+       "How induction heads come to be",
+       "The checkpoints of a training as a film: when two heads learn to repeat what was read once, the loss of repeated letters "
+       "falls.",
+       {{"data", "repeats.txt", "--document", "\\n", "--valid", "0.02", "--tokenizer", "characters", "--out", "repeats"},
+        {"train", "examples/induction/train.yaml"}},
+       {"circuits", "--checkpoints", "induction-model", "--repeat", "13", "--page"}},
+      {"compare",
+       "A model and its copy of four bits",
+       "The same prompt through both: where the predictions part, in which layer, and which heads look elsewhere.",
+       {{"convert", "models/tales9m", "tales9m-q4_0.gguf", "--dtype", "q4_0"}},
+       {"compare", "models/tales9m", "tales9m-q4_0.gguf",
+        "Once upon a time there was a king who lived in a great castle by the sea", "--page"}},
+  };
+  return list;
+}
+
+struct BookOptions {
+  std::string out, pages, documents;
+  std::vector<std::string> models;
+};
+
+// Lines of letters that repeat themselves, which the film's model learns to continue.
+void write_repeats(const std::string& path) {
+  constexpr int kLines = 12000, kLength = 128;
+  std::mt19937 draw(0);
+  std::ofstream out(path);
+  for (int line = 0; line < kLines; ++line) {
+    std::string round(8 + draw() % 17, ' '), text;
+    for (char& letter : round) letter = static_cast<char>('a' + draw() % 26);
+    while (text.size() < kLength) text += round;
+    out << text.substr(0, kLength) << '\n';
+  }
+  if (!out.flush()) throw RunError(path + " cannot be written: " + std::strerror(errno));
+}
+
+std::string shell_line(const Words& words) {
+  std::string line = "vitrine";
+  for (const std::string& word : words) line += " " + shell_word(word);
+  return line;
+}
+
+// Runs this program in the current folder; what it says is shown only if it fails.
+void run_program(const Words& words) {
+  const std::string log = "log";
+  Words all = {"vitrine"};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, "/proc/self/exe", &files, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (failed != 0) throw RunError(shell_line(words) + " cannot be started: " + std::strerror(failed));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  std::ifstream said(log);
+  const std::string text{std::istreambuf_iterator<char>(said), {}};
+  throw RunError(shell_line(words) + " failed:\n" + text);
+}
+
+// "a,b": names of chapters and experiments; empty: all.
+std::set<std::string> chosen_pages(const std::string& list) {
+  std::vector<std::string> known;
+  for (const Chapter& chapter : chapters()) known.emplace_back(chapter.name);
+  for (const Experiment& experiment : experiments()) known.emplace_back(experiment.name);
+  std::set<std::string> chosen;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name = list.substr(begin, end - begin);
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw UsageError(fmt::format("--pages: the book has no page \"{}\". Did you mean \"{}\"?", name, nearest(name, known)));
+    chosen.insert(name);
+    begin = end + 1;
+  }
+  if (chosen.empty()) chosen.insert(known.begin(), known.end());
+  return chosen;
+}
+
+class Book {
+ public:
+  explicit Book(const BookOptions& options) : pages_(chosen_pages(options.pages)), out_(fs::absolute(options.out)) {
+    require_utf8(options.documents, "--documents");
+    values_["documents"] = options.documents;
+    for (const std::string& model : options.models) models_.push_back(fs::absolute(model));
+    std::error_code error;
+    fs::create_directories(out_, error);
+    if (error) throw UsageError(fmt::format("--out {} cannot be made: {}", options.out, error.message()));
+    // Everything is made in one folder, so that the commands on the pages name no folder of this machine.
+    const fs::path shipped = fs::canonical(shipped_model()).parent_path();
+    fs::create_directory_symlink(shipped, fs::path(work_.path()) / "models");
+    fs::create_directory_symlink(shipped.parent_path() / "examples", fs::path(work_.path()) / "examples");
+    fs::current_path(work_.path());
+  }
+  ~Book() {
+    std::error_code error;
+    fs::current_path(before_, error);
+  }
+  Book(const Book&) = delete;
+  Book& operator=(const Book&) = delete;
+
+  void write() {
+    for (const Chapter& chapter : chapters())
+      if (pages_.contains(chapter.name)) add_chapter(chapter);
+    for (const Experiment& experiment : experiments())
+      if (pages_.contains(experiment.name)) add_experiment(experiment);
+    for (const fs::path& model : models_) add_model(model);
+    const fs::path index = out_ / "index.html";
+    write_file_atomically(index.string(), book_page(values_));
+    log("{} written", index.string());
+  }
+
+ private:
+  void add_chapter(const Chapter& chapter) {
+    Words words = {"explain", chapter.prompt, "--chapter", chapter.name, "--live"};
+    if (std::string(chapter.model) != "tales9m") words.insert(words.end(), {"--model", std::string("models/") + chapter.model});
+    words.emplace_back("--out");
+    PictureJson entry = page(chapter.name, chapter.title, chapter.summary, words);
+    entry["number"] = chapter_json(chapter).at("number");
+    values_["chapters"].push_back(std::move(entry));
+  }
+
+  void add_experiment(const Experiment& experiment) {
+    if (std::string(experiment.name) == "film") write_repeats("repeats.txt");
+    for (const Words& words : experiment.before) run_program(words);
+    PictureJson entry = page(experiment.name, experiment.title, experiment.summary, experiment.command);
+    entry["command"] = shell_line(experiment.command) + " page.html";
+    values_["pages"].push_back(std::move(entry));
+  }
+
+  void add_model(const fs::path& model) {
+    const std::string name = model.filename().string();
+    if (name.empty() || fs::exists(name))
+      throw UsageError(fmt::format("the name of {} is taken; give it another", model.string()));
+    fs::create_symlink(model, name);
+    std::string file = "model-";
+    for (const char c : name) file += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ? c : '-';
+    const std::string prompt = chapters().front().prompt;
+    values_["models"].push_back(
+        page(file, name, "“" + prompt + "” through this model.", {"explain", prompt, "--model", name, "--out"}));
+  }
+
+  // What the start page says of a page, which it makes.
+  PictureJson page(const std::string& name, const std::string& title, const std::string& summary, Words words) {
+    log("{} …", name);
+    const std::string file = name + ".html";
+    words.push_back((out_ / file).string());
+    run_program(words);
+    return {{"file", file},
+            {"title", title},
+            {"summary", summary},
+            {"size", bytes_text(static_cast<double>(fs::file_size(out_ / file)))}};
+  }
+
+  std::set<std::string> pages_;
+  fs::path out_, before_ = fs::current_path();
+  std::vector<fs::path> models_;
+  TemporaryFolder work_;
+  PictureJson values_ = {{"version", version()},
+                         {"chapters", PictureJson::array()},
+                         {"pages", PictureJson::array()},
+                         {"models", PictureJson::array()}};
+};
+
+std::string page_names() {
+  std::string names;
+  for (const Chapter& chapter : chapters()) names += (names.empty() ? "" : ", ") + std::string(chapter.name);
+  for (const Experiment& experiment : experiments()) names += ", " + std::string(experiment.name);
+  return names;
+}
+
+Action define_book(CLI::App& app) {
+  auto o = std::make_shared<BookOptions>();
+  app.add_option("MODEL", o->models, "Models that get a page of their own, without their weights in it: folders or .gguf files");
+  app.add_option("--out,-o", o->out, "The folder to write; files of the same names are replaced")
+      ->type_name("FOLDER")
+      ->required()
+      ->check(not_empty());
+  app.add_option("--documents", o->documents, "Where the start page's link to documents leads, from the folder: docs/index.html")
+      ->type_name("LINK");
+  app.add_option("--pages", o->pages, "Only these, separated by commas: " + page_names())->type_name("NAMES");
+  return [o] { Book(*o).write(); };
+}
+
+}  // namespace
+
+const Command book_command = {"book", "Write the book: chapters that run their model in the browser, and a start page",
+                              "Writes plain files that any static web host serves, or a browser opens from the disk: a live page "
+                              "for each chapter, pages of "
+                              "experiments with the shipped model, and index.html, which links them. The experiment \"film\" "
+                              "trains a small model for half a "
+                              "minute.",
+                              "vitrine book --out book --pages next-word", define_book};
+
+}  // namespace vitrine::cli
