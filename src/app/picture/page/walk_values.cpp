@@ -243,6 +243,7 @@ PictureJson update_values(const PictureJson& pictures) {
 }
 
 PictureJson final_lengths(const Studio& studio) {
+  if (studio.seen.norms.empty()) return nullptr;
   const std::vector<float>& before = studio.seen.norms.back().in_rms;
   if (before.size() < 2) return nullptr;
   const auto [low, high] = std::minmax_element(before.begin(), before.end());
@@ -304,6 +305,14 @@ PictureJson task_values(const PictureJson& pictures) {
           {"slerp_length", picture->at("slerpLength")}};
 }
 
+PictureJson biases_are_parts(const PictureJson& pictures) {
+  const PictureJson* picture = available(pictures, "logit-attribution");
+  if (picture == nullptr) return nullptr;
+  const PictureJson& parts = picture->at("components");
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); });
+}
+
 }  // namespace
 
 PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
@@ -318,14 +327,19 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
     if (const Tokenizer& tokenizer = studio.engine.tokenizer(); tokenizer.adds_bos() && tokenizer.bos())
       bos = tokenizer.piece(*tokenizer.bos());
   const std::string activation = activation_name(facts.activation);
-  const TokenLogprob& best = studio.seen.next.back().front();
-  const PictureJson& parts = pictures.at("logit-attribution").at("components");
   const std::string text = studio.prompt.text.value_or("");
   std::istringstream in(text);
-  PictureJson others = PictureJson::array();
-  for (const TokenLogprob& one : studio.seen.next.back())
-    if (others.size() < 4) others.push_back(studio.piece(one.token));
-  std::sort(others.begin(), others.end());
+  PictureJson next = nullptr;
+  if (!studio.seen.next.empty()) {
+    const TokenLogprob& best = studio.seen.next.back().front();
+    PictureJson others = PictureJson::array();
+    for (const TokenLogprob& one : studio.seen.next.back())
+      if (others.size() < 4) others.push_back(studio.piece(one.token));
+    std::sort(others.begin(), others.end());
+    next = {{"piece", studio.piece(best.token)},
+            {"probability", std::exp(static_cast<double>(best.logprob))},
+            {"candidates", std::move(others)}};
+  }
   PictureJson vocabulary = nullptr;
   if (const PictureJson* picture = available(pictures, "vocabulary-size"))
     vocabulary = {{"characters", picture->at("tokens").front()},
@@ -391,17 +405,12 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"regions", std::move(regions)},
           {"updates", update_values(pictures)},
           {"final_lengths", facts.final_norm ? final_lengths(studio) : PictureJson(nullptr)},
-          {"next",
-           {{"piece", studio.piece(best.token)},
-            {"probability", std::exp(static_cast<double>(best.logprob))},
-            {"candidates", std::move(others)}}},
+          {"next", std::move(next)},
           {"settled", settled_values(pictures)},
           {"writer", writer_values(pictures)},
           {"owed", owed_values(studio, pictures)},
           {"thread", thread_values(studio, pictures)},
-          {"biases_are_parts",
-           std::any_of(parts.begin(), parts.end(),
-                       [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); })},
+          {"biases_are_parts", biases_are_parts(pictures)},
           {"input_attribution", input_attribution(studio, pictures)},
           {"gradients", gradient_values(studio, pictures)},
           {"merging", merging_values(pictures)},
