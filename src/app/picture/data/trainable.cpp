@@ -412,6 +412,8 @@ PictureJson data_of_norm_weights(Studio& studio) {
 
 // -- The ladder ----------------------------------------------------------------------------------------------------------------
 
+double as_number(const PictureJson& value) { return value.is_number() ? value.get<double>() : std::nan(""); }
+
 constexpr const char* kLadder = "models/book/ladder/ladder.json";
 
 const PictureJson& ladder() {
@@ -530,6 +532,13 @@ PictureJson data_of_ladder_loss(Studio&) {
                        run["last"].get<double>());
   p["alt"] = alt + ".";
   add_losses(p);
+  double most = -INFINITY;  // how far the part that helps most lowers the loss
+  for (size_t i = 1; i < std::size(kRungs); ++i) {
+    const double falls = as_number(p["runs"][i - 1]["validated"]) - as_number(p["runs"][i]["validated"]);
+    if (falls <= most) continue;
+    most = falls;
+    p["prose"]["most"] = kRungs[i].name;
+  }
   p["charts"] = {loss_chart("Each part that is added", "Loss of four models by step.", loss_series(kRungs, "loss"))};
   return p;
 }
@@ -551,8 +560,6 @@ PictureJson data_of_ladder_switches(Studio&) {
   p["charts"] = {loss_chart("Parts that are switched off", "Loss of four models by step.", loss_series(kSwitches, "loss"))};
   return p;
 }
-
-double as_number(const PictureJson& value) { return value.is_number() ? value.get<double>() : std::nan(""); }
 
 // log10 of each layer's gradient over that at the stream's end, one row for each step that was logged.
 PictureJson decades_of(const PictureJson& stream) {
