@@ -635,7 +635,7 @@ PictureJson data_of_ladder_gradients(Studio&) {
       {"kind": "grid", "title": "{runs.#0.title}: every layer, step by step", "label": "Gradient of each layer over that behind the last, by step.", "values": "runs.#0.decades.*.*",
        "rows": "step {runs.#0.steps.#1}", "columns": "{#2}", "columnTitle": "layer", "scale": "diverging", "most": 6, "cell": 34, "tall": 9,
        "hint": "step {runs.#0.steps.#1}, entering layer {#2}\n10 to the power {runs.#0.decades.*.*|.2f} times the gradient behind the last layer",
-       "key": {"label": "powers of ten", "low": "vanishes: −6", "high": "explodes: 6"}},
+       "key": {"label": "powers of ten: below 0 it vanishes, above 0 it explodes", "low": "−6", "high": "6"}},
       {"kind": "remark", "if": "runs.#0.error", "text": "How it ended: {runs.#0.error}"}]}
   )json"));
   return p;
