@@ -16,7 +16,7 @@ if [ "$short" = --short ]; then
   steps=4 eval=2 layers=2 deep=3
   text="$here/../../../examples/fables.txt" between='\n\n\n' held=(--valid 0.2)
 else
-  steps=400 eval=40 layers=8 deep=60
+  steps=1000 eval=100 layers=20 deep=60
   text="$here/../../corpus/tales_train.txt.zst" between='<|endoftext|>' held=(--valid-files "$here/../../corpus/tales_valid.txt.zst")
 fi
 [ -e tokenizer/tokenizer.json ] || "$vitrine" tokenizer train "$text" --vocab-size 1024 --special '<|endoftext|>' --document "$between" --out tokenizer
@@ -25,7 +25,7 @@ fi
 # A run of RECIPE with these lines of `model:`; its samples are kept beside it. One that diverges ends with an error, as it should.
 rung() { # RECIPE RUN PARTS STEPS LAYERS [STD]
   [ ! -e "$2/done" ] || return 0
-  sed -e "s/@PARTS@/$3/" -e "s/@STEPS@/$4/" -e "s/@EVAL@/$eval/" -e "s/@LAYERS@/$5/" -e "s/@STD@/${6:-}/" -e "s/@RUN@/$2/" \
+  sed -e "s/@PARTS@/$3/" -e "s/@STEPS@/$4/" -e "s/@EVAL@/$eval/" -e "s/@WARMUP@/$((eval / 2))/" -e "s/@LAYERS@/$5/" -e "s/@STD@/${6:-}/" -e "s/@RUN@/$2/" \
     "$here/$1" > "$2.yaml"
   local resume=
   [ ! -e "$2" ] || resume=--resume

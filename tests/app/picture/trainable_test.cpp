@@ -133,7 +133,7 @@ TEST(Trainable, TheLadderIsThatWhichShips) {
   EXPECT_GT(gradients.at("deep")[1].at("ratio").get<double>(), 1e5);
   EXPECT_LT(std::abs(std::log10(gradients.at("deep")[2].at("ratio").get<double>())), 1);
   const PictureJson switches = picture(engine, "ladder-switches");
-  EXPECT_EQ(switches.at("prose").at("no_mask").at("loss"), switches.at("runs")[3].at("last"));
+  EXPECT_EQ(switches.at("prose").at("no_mask_loss"), switches.at("runs")[3].at("last"));
 }
 
 // Models without parts: what needs the part is refused by name, the rest is drawn.

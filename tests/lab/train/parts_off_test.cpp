@@ -433,7 +433,7 @@ TEST(PartsOff, WhatMeansNothingIsRefusedByName) {
     }
     return "";
   };
-  EXPECT_CONTAINS(config_refused("  mlp: of\n"), "did you mean \"off\"?");
+  EXPECT_CONTAINS(config_refused("  mlp: of\n"), "Expected one of on, off");
   EXPECT_CONTAINS(config_refused("  mask: on\n"), "causal");
   EXPECT_CONTAINS(config_refused("  mpl: off\n"), "Did you mean \"mlp\"?");
 }

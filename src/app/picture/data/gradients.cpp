@@ -47,7 +47,10 @@ std::optional<Backward> backward_without_norms(Engine& engine, std::span<const i
   const Model& model = engine.model();
   const Family& family = family_of(model);
   if (family.norm_order_key != nullptr || !family.has_forms || model.form().norms == Form::Norms::off) return std::nullopt;
-  const Rearranged without(model, {.norms = Form::Norms::off, .residual = model.form().residual});
+  Form form = model.form();  // other parts that it lacks stay away
+  form.norms = Form::Norms::off;
+  form.affine = true;
+  const Rearranged without(model, form);
   return run_backward(engine, ids, {.hooks = false, .parameters = false, .model = &without});
 }
 

@@ -98,8 +98,8 @@ PictureJson data_of_norm_by_hand(Studio& studio) {
       "Divided by the standard deviation, the same lengths in meters and in centimeters give the same numbers; divided by the "
       "variance they do not, and the variance that is left is not 1.",
       "");
-  p["vectors"] = {by_hand(studio, three), by_hand(studio, two)};
-  const PictureJson &a = p["vectors"][0], &b = p["vectors"][1];
+  const PictureJson a = by_hand(studio, three), b = by_hand(studio, two);
+  p["vectors"] = PictureJson::array({a, b});
   p["alt"] = fmt::format(
       "(2, 4, 6): mean {:.3g}, variance {:.3f}, standard deviation {:.3f}, normed ({:.3f}, {:.3f}, {:.3f}). (1, 5): mean {:.3g}, "
       "standard deviation {:.3g}, normed ({:.3g}, {:.3g}), turned by {:.1f} degrees.",
@@ -412,6 +412,8 @@ PictureJson data_of_norm_weights(Studio& studio) {
 
 // -- The ladder ----------------------------------------------------------------------------------------------------------------
 
+double as_number(const PictureJson& value) { return value.is_number() ? value.get<double>() : std::nan(""); }
+
 constexpr const char* kLadder = "models/book/ladder/ladder.json";
 
 const PictureJson& ladder() {
@@ -453,10 +455,12 @@ PictureJson runs_of(const Rung (&rungs)[N]) {
   for (const Rung& rung : rungs) {
     const PictureJson* const run = run_of(rung.name);
     if (run == nullptr) return nullptr;
+    const PictureJson& losses = run->at("loss").at("value");
+    const PictureJson& held_out = run->at("validation").at("value");
     PictureJson& entry = list.emplace_back(*run);
     entry["title"] = rung.title;
-    entry["last"] = entry["loss"]["value"].back();
-    entry["validated"] = entry["validation"]["value"].empty() ? PictureJson(nullptr) : entry["validation"]["value"].back();
+    entry["last"] = losses.back();
+    entry["validated"] = held_out.empty() ? PictureJson(nullptr) : held_out.back();
   }
   return list;
 }
@@ -492,13 +496,21 @@ PictureJson loss_chart(const char* title, const char* label, PictureJson series)
 constexpr double kPieces = 1024;
 
 void add_losses(PictureJson& p) {
-  for (const PictureJson& run : p["runs"]) {  // "no_mask.loss", "no_mask.sample"
+  PictureJson prose = PictureJson::object();
+  for (const PictureJson& run : p["runs"]) {  // "no_mask_loss", "no_mask_sample"
     std::string name = run["name"];
     std::replace(name.begin(), name.end(), '-', '_');
-    p["prose"][name] = {
-        {"loss", run["last"]}, {"held_out", run["validated"]}, {"sample", run["sample"]}, {"steps", run["steps"]}};
+    prose[name + "_loss"] = run["last"];
+    prose[name + "_held_out"] = run["validated"];
+    prose[name + "_sample"] = run["sample"];
+    prose["steps"] = run["steps"];
   }
   p["guess"] = {{{"y", number(std::log(kPieces))}, {"label", "knowing nothing: ln 1,024"}}};
+  if (const PictureJson* const first = run_of("attention"); first != nullptr && first->contains("frequencies")) {
+    p["guess"].push_back({{"y", first->at("frequencies")}, {"label", "knowing how often each piece occurs"}});
+    prose["frequencies"] = first->at("frequencies");
+  }
+  p["prose"] = std::move(prose);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "loss of the last step, and on text that it has not read", "columns": [["model", "runs.*.title"], ["steps", "runs.*.steps"], ["loss", "runs.*.last", ".3f"], ["held out", "runs.*.validated", ".3f"]]},
     {"note": "what it writes after \"Once upon a time there was a\"", "columns": [["model", "runs.*.title"], ["sample", "runs.*.sample"]]},
@@ -520,6 +532,13 @@ PictureJson data_of_ladder_loss(Studio&) {
                        run["last"].get<double>());
   p["alt"] = alt + ".";
   add_losses(p);
+  double most = -INFINITY;  // how far the part that helps most lowers the loss
+  for (size_t i = 1; i < std::size(kRungs); ++i) {
+    const double falls = as_number(p["runs"][i - 1]["validated"]) - as_number(p["runs"][i]["validated"]);
+    if (falls <= most) continue;
+    most = falls;
+    p["prose"]["most"] = kRungs[i].name;
+  }
   p["charts"] = {loss_chart("Each part that is added", "Loss of four models by step.", loss_series(kRungs, "loss"))};
   return p;
 }
@@ -541,8 +560,6 @@ PictureJson data_of_ladder_switches(Studio&) {
   p["charts"] = {loss_chart("Parts that are switched off", "Loss of four models by step.", loss_series(kSwitches, "loss"))};
   return p;
 }
-
-double as_number(const PictureJson& value) { return value.is_number() ? value.get<double>() : std::nan(""); }
 
 // log10 of each layer's gradient over that at the stream's end, one row for each step that was logged.
 PictureJson decades_of(const PictureJson& stream) {
@@ -580,14 +597,16 @@ PictureJson data_of_ladder_gradients(Studio&) {
                              {"error", run.at("error")},
                              {"decades", decades_of(run.at("gradients").at("stream"))}});
   std::string alt = "From the last layer to the first, at the first step, the gradient is multiplied";
+  PictureJson prose = PictureJson::object();
   for (PictureJson& run : p["deep"]) {
-    const PictureJson& first = run["gradients"]["stream"][0];
-    p["prose"][run["name"].get<std::string>()] = as_number(first[0]) / as_number(first[first.size() - 2]);
+    const PictureJson first = run["gradients"]["stream"][0];
+    prose[run["name"].get<std::string>()] = as_number(first[0]) / as_number(first[first.size() - 2]);
     run["ratio"] = number(as_number(first[0]) / as_number(first[first.size() - 2]));
-    alt += fmt::format("{} {:.2g} ({})", &run == &p["deep"][0] ? " by" : ",", run["ratio"].get<double>(),
+    alt += fmt::format("{} {:.2g} ({})", alt.ends_with("multiplied") ? " by" : ",", run["ratio"].get<double>(),
                        run["title"].get<std::string>());
   }
   p["alt"] = alt + ".";
+  p["prose"] = std::move(prose);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "at the first step: gradient at the first layer over that at the last", "columns": [["model", "deep.*.title"], ["ratio", "deep.*.ratio", ".3g"], ["how it ended", "deep.*.error"]]},
     {"note": "at the first step", "columns": [["model", "deep.#0.title"], ["layer", "#1"], ["|gradient|", "deep.*.gradients.stream.0.*", ".3g"]]},
@@ -616,7 +635,7 @@ PictureJson data_of_ladder_gradients(Studio&) {
       {"kind": "grid", "title": "{runs.#0.title}: every layer, step by step", "label": "Gradient of each layer over that behind the last, by step.", "values": "runs.#0.decades.*.*",
        "rows": "step {runs.#0.steps.#1}", "columns": "{#2}", "columnTitle": "layer", "scale": "diverging", "most": 6, "cell": 34, "tall": 9,
        "hint": "step {runs.#0.steps.#1}, entering layer {#2}\n10 to the power {runs.#0.decades.*.*|.2f} times the gradient behind the last layer",
-       "key": {"label": "powers of ten", "low": "vanishes: −6", "high": "explodes: 6"}},
+       "key": {"label": "powers of ten: below 0 it vanishes, above 0 it explodes", "low": "−6", "high": "6"}},
       {"kind": "remark", "if": "runs.#0.error", "text": "How it ended: {runs.#0.error}"}]}
   )json"));
   return p;
