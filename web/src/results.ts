@@ -10,7 +10,7 @@ export interface StreamDifference { point: string; layer: number | null; cosine:
 
 export interface MetricValues { name: string; tokens: number[]; pieces: (string | null)[]; position: number | null; clean: number | null; corrupt: number | null; before: number | null; after: number | null; after_normalized: number | null; }
 
-export interface LensReading { top: TokenLogprob[]; kl: number; rank: number; logprob: number; }
+export interface LensReading { top: TokenLogprob[]; kl: number; rank: number; logprob: number; length: number; }
 
 export interface UnitWrites { layer: number; position: number; d_ff: number; units: { unit: number; value: number; promoted: { token: number; piece: string | null; logit: number; }[]; suppressed: { token: number; piece: string | null; logit: number; }[]; }[]; }
 

@@ -17,7 +17,11 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
     throw invalid("positions", "the answer would hold " + std::to_string(readings) + " tokens, and may hold " +
                                    std::to_string(kMostReadings) + "; ask for fewer positions");
   LogitLens found;
-  host.run([&](Engine& engine) { found = logit_lens(engine, ids, positions, top); });
+  const OrderedJson* edits = fields.find("edits");
+  host.run([&](Engine& engine) {
+    const std::unique_ptr<Interventions> planned = planned_edits(engine, edits, ids);
+    found = logit_lens(engine, ids, positions, top, 0, planned.get());
+  });
   const Speller piece = speller_of(host.engine);
   RequestAnswer answer{tokens_json(host.engine, ids)};
   answer.json["layers"] = OrderedJson::array();
@@ -29,7 +33,7 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
     }
     answer.json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }
-  answer.add_command(host, {"picture", "logit-lens", "--json"}, ids);
+  if (edits == nullptr || edits->empty()) answer.add_command(host, {"picture", "logit-lens", "--json"}, ids);
   return answer;
 }
 
@@ -40,7 +44,7 @@ Request lens_request() {
           joined({prompt_fields(),
                   {{"positions", type::integers, "The positions to read; negative ones count from the end. Default: all."},
                    top_field("Number of most likely tokens at each point. Default: 5.", 100),
-                   Field::refused("edits", "the lens shows the unedited model; /v1/inspect takes edits")}}),
+                   edits_field()}}),
           lens_answer};
 }
 

@@ -6,6 +6,7 @@
 #include "inspect/parts.h"
 #include "inspect/weights.h"
 #include "model/abilities.h"
+#include "ops/listener_chain.h"
 #include "runtime/row_math.h"
 
 namespace vitrine {
@@ -43,8 +44,8 @@ LensReading read(std::span<const float> here, std::span<const float> model, int6
 
 }  // namespace
 
-LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top,
-                     size_t memory) {
+LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top, size_t memory,
+                     Listener* edits) {
   engine.check_ids(ids);
   require_plain_head(engine.model(), engine.name(), "The logit lens");
   const ModelShape shape = engine.shape();
@@ -64,7 +65,8 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
   StreamCollector stream(lens.positions);
   {
     const auto frame = ctx.frame();
-    const Listening listening(ctx, stream);
+    ListenerChain edited({edits, &stream});
+    const Listening listening(ctx, edited);
     const int64_t last = static_cast<int64_t>(ids.size()) - 1;
     engine.run(Step::of(ids), std::span(&last, 1));
   }
@@ -91,9 +93,12 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
       const auto inner = ctx.frame();
       const Tensor here = scores(point, first, n);
       const auto width = static_cast<size_t>(shape.vocab_size);
-      for (int64_t r = 0; r < n; ++r)
-        lens.readings[point * lens.positions.size() + static_cast<size_t>(first + r)] =
-            read({here.row<float>(r), width}, {model.row<float>(r), width}, top);
+      for (int64_t r = 0; r < n; ++r) {
+        const size_t at = point * lens.positions.size() + static_cast<size_t>(first + r);
+        lens.readings[at] = read({here.row<float>(r), width}, {model.row<float>(r), width}, top);
+        const float* x = stream.values.data() + static_cast<int64_t>(at) * shape.d_model;
+        lens.readings[at].length = std::sqrt(std::inner_product(x, x + shape.d_model, x, 0.0));
+      }
     }
   }
   return lens;

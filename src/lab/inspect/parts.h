@@ -97,8 +97,9 @@ struct LensReading {
   double kl = 0;                  // KL(model's own prediction || this one), in nats
   int64_t rank = 1;               // here, of the token that the model finds most likely; 1: the most likely here too
   double logprob = 0;             // here, of that token
+  double length = 0;              // of the residual stream here: the root of the sum of its squares
 
-  VITRINE_MEMBERS(top, kl, rank, logprob);
+  VITRINE_MEMBERS(top, kl, rank, logprob, length);
 };
 struct LogitLens {
   std::vector<std::string> points;    // "blocks.0.hook_resid_pre", then every layer's hook_resid_post
@@ -110,8 +111,9 @@ struct LogitLens {
 
 /// The logit lens: the model's own final norm (with the scale of the stream at that point) and head on the stream before the
 /// first layer and after every layer. The last point is the model's prediction.
-/// positions empty: all. Errors: as stream_parts.
+/// positions empty: all. edits: changes the run before it is read, as Interventions do; the last point is then the prediction of
+/// the changed model. Errors: as stream_parts.
 LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top,
-                     size_t memory = 0);
+                     size_t memory = 0, Listener* edits = nullptr);
 
 }  // namespace vitrine

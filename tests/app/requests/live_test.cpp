@@ -109,6 +109,34 @@ TEST_F(LiveTest, GenerateInspectAndTrain) {
       << "the page's own weights stay as they are";
 }
 
+// Of a changed run: its last layer is the answer to `next` with the same edits, its lengths those of the stream that `inspect`
+// shows.
+TEST_F(LiveTest, TheLensSeesTheChangedModel) {
+  const Json edits = {{{"head", "1.3"}, {"do", "zero"}}, {{"mlp", "5"}, {"do", "zero"}}};
+  const Json lens = ask("lens", {{"prompt", text}, {"edits", edits}, {"top", 3}}),
+             plain = ask("lens", {{"prompt", text}, {"top", 3}});
+  ASSERT_FALSE(lens.contains("error")) << lens.dump();
+  const Json next = ask("next", {{"prompt", text}, {"edits", edits}, {"top", 3}});
+  const Json& last = lens["layers"].back()["positions"].back();
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(last["top"][i]["token"], next["next"][i]["token"]);
+    EXPECT_NEAR(last["top"][i]["logprob"].get<double>(), next["next"][i]["logprob"].get<double>(), 1e-4);
+  }
+  EXPECT_NE(last["top"][0]["logprob"], plain["layers"].back()["positions"].back()["top"][0]["logprob"]);
+  for (size_t position = 0; position < lens["tokens"].size(); ++position)
+    for (const char* key : {"top", "length"})
+      EXPECT_EQ(lens["layers"][1]["positions"][position][key], plain["layers"][1]["positions"][position][key])
+          << "nothing in front of layer 1 is changed";
+  const Json seen = ask("inspect", {{"prompt", text}, {"edits", edits}, {"hooks", {"blocks.*.hook_resid_post"}}});
+  for (size_t layer = 0; layer < seen["hooks"].size(); ++layer)
+    for (size_t position = 0; position < lens["tokens"].size(); ++position) {
+      double squares = 0;
+      for (const Json& x : seen["hooks"][layer]["values"][position]) squares += x.get<double>() * x.get<double>();
+      EXPECT_NEAR(lens["layers"][layer + 1]["positions"][position]["length"].get<double>(), std::sqrt(squares), 1e-3)
+          << layer << " " << position;
+    }
+}
+
 TEST_F(LiveTest, RefusesInWords) {
   const auto has = [](const std::string& message, const char* part) { return message.find(part) != std::string::npos; };
   EXPECT_TRUE(has(refused("nothing", {}), "nothing"));
