@@ -603,7 +603,7 @@ export interface NextTokens extends Head<"next-tokens"> {
 
 /** What the head would predict from the stream after each layer (final norm and head applied to it). */
 export interface LogitLens extends Head<"logit-lens"> {
-  /** Positions shown: all up to 24, else the last 24. */
+  /** Positions shown: all up to 32, else the last 32. */
   positions: number[];
   /** "embedding", "layer 0", …, "layer n-1". The last is the model's prediction. */
   depths: string[];
@@ -616,6 +616,8 @@ export interface LogitLens extends Head<"logit-lens"> {
   kl: number[][];
   finalProb: number[][];
   finalRank: number[][];
+  /** [position][depth]: length of the residual stream there. */
+  lengths: number[][];
 }
 
 /** The logit of a token as a sum over what wrote to the stream (norm scales as in this run, before the final cap). */

@@ -75,7 +75,7 @@ PictureJson data_of_next_tokens(Studio& studio) {
 }
 
 PictureJson data_of_logit_lens(Studio& studio) {
-  constexpr int64_t kMostPositions = 24, kTop = 5;
+  constexpr int64_t kMostPositions = 32, kTop = 5;
   const int64_t n = studio.tokens(), shown = std::min(n, kMostPositions);
   std::vector<int64_t> positions(static_cast<size_t>(shown));
   std::iota(positions.begin(), positions.end(), n - shown);
@@ -92,10 +92,10 @@ PictureJson data_of_logit_lens(Studio& studio) {
   p["depths"] = PictureJson::array({"embedding"});
   for (size_t d = 1; d < lens.points.size(); ++d) p["depths"].push_back(fmt::format("layer {}", d - 1));
   p["k"] = kTop;
-  for (const char* key : {"ids", "probs", "kl", "finalProb", "finalRank"}) p[key] = PictureJson::array();
+  for (const char* key : {"ids", "probs", "kl", "finalProb", "finalRank", "lengths"}) p[key] = PictureJson::array();
   for (size_t r = 0; r < positions.size(); ++r) {
     PictureJson ids = PictureJson::array(), probs = PictureJson::array(), kl = PictureJson::array(),
-                final_prob = PictureJson::array(), rank = PictureJson::array();
+                final_prob = PictureJson::array(), rank = PictureJson::array(), lengths = PictureJson::array();
     for (size_t d = 0; d < lens.points.size(); ++d) {
       const LensReading& reading = lens.at(d, r);
       PictureJson top_ids = PictureJson::array(), top_probs = PictureJson::array();
@@ -108,12 +108,14 @@ PictureJson data_of_logit_lens(Studio& studio) {
       kl.push_back(number(reading.kl));
       final_prob.push_back(number(std::exp(reading.logprob)));
       rank.push_back(reading.rank);
+      lengths.push_back(number(reading.length));
     }
     p["ids"].push_back(std::move(ids));
     p["probs"].push_back(std::move(probs));
     p["kl"].push_back(std::move(kl));
     p["finalProb"].push_back(std::move(final_prob));
     p["finalRank"].push_back(std::move(rank));
+    p["lengths"].push_back(std::move(lengths));
   }
   p["besideLast"] = (positions.size() - 1) * lens.points.size();
   p["tables"] = PictureJson::parse(R"json([
@@ -121,7 +123,8 @@ PictureJson data_of_logit_lens(Studio& studio) {
      "columns": [["depth", "depths.*"], ["most likely", "ids.-1.*.0", "token"], ["", "probs.-1.*.0", "%"], ["second", "ids.-1.*.1", "token"], ["", "probs.-1.*.1", "%"],
        ["third", "ids.-1.*.2", "token"], ["", "probs.-1.*.2", "%"], ["the answer", "finalProb.-1.*", "%"], ["rank", "finalRank.-1.*"], ["KL", "kl.-1.*", ".3f"]]},
     {"detail": true, "columns": [["position", "positions.#0"], ["after", "positions.#0", "at"], ["depth", "depths.#1"], ["most likely", "ids.*.*.0", "token"],
-       ["probability", "probs.*.*.0"], ["KL from the final prediction, nats", "kl.*.*"], ["probability of the final token", "finalProb.*.*"], ["its rank", "finalRank.*.*"]]}
+       ["probability", "probs.*.*.0"], ["KL from the final prediction, nats", "kl.*.*"], ["probability of the final token", "finalProb.*.*"], ["its rank", "finalRank.*.*"],
+       ["length of the stream", "lengths.*.*"]]}
   ])json");
   return p;
 }
