@@ -7,6 +7,7 @@
 #include "base/plural.h"
 #include "picture/page/embedded.h"
 #include "picture/page/page_of.h"
+#include "picture/svg/opening.h"
 
 namespace vitrine {
 namespace {
@@ -23,6 +24,13 @@ std::string_view checked(std::string_view name, std::string_view closing) {
   return text;
 }
 
+// A sentence with pieces of a vocabulary, with spaces where the vocabulary has a mark of its own.
+std::string with_spaces(std::string text) {
+  for (const std::string_view mark : {"\u2581", "\u0120"})
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.replace(at, mark.size(), " ");
+  return text;
+}
+
 }  // namespace
 
 std::string page_of(const PictureJson& document, const PageParts& parts) {
@@ -36,10 +44,14 @@ std::string page_of(const PictureJson& document, const PageParts& parts) {
       parts.scripts +
       "; style-src 'unsafe-inline'; img-src data:\">\n"
       "<title>" +
-      title + "</title>\n<style>";
+      title + "</title>\n<meta property=\"og:type\" content=\"article\">\n<meta property=\"og:title\" content=\"" + title +
+      "\">\n<meta property=\"og:description\" content=\"" + plain + "\">\n<meta name=\"description\" content=\"" + plain +
+      "\">\n<style>";
   page += style;
-  page += "</style>\n</head>\n<body>\n<div id=\"vitrine\"><noscript><h1>" + title + "</h1><p>" + plain +
-          " The pictures of this page need scripts, which your browser has switched off.</p></noscript></div>\n"
+  page += "</style>\n</head>\n<body>\n<div id=\"vitrine\"><noscript><h1>" + title + "</h1><p>" + plain + " The " +
+          (parts.still.empty() ? "" : "other ") + "pictures of this page need scripts, which your browser has switched off.</p>" +
+          parts.still +
+          "</noscript></div>\n"
           "<script id=\"vitrine-data\" type=\"application/json\">";
   page += script_json(document);
   page += "</script>\n" + parts.elements;
@@ -54,7 +66,7 @@ PageParts explain_parts(const PictureJson& document) {
   const std::string shown = prompt.is_null() ? "token ids" : "“" + prompt.get<std::string>() + "”";
   std::string plain;
   if (document.at("pictures").contains("next-tokens"))
-    plain = document.at("pictures").at("next-tokens").at("alt").get<std::string>();
+    plain = with_spaces(document.at("pictures").at("next-tokens").at("alt").get<std::string>());
   const PictureJson& model = document.at("model");
   const auto parameters = model.at("parameters").get<int64_t>();
   const std::string size = parameters >= 1'000'000 ? fmt::format("{:.3g} million", static_cast<double>(parameters) / 1e6)
@@ -63,7 +75,8 @@ PageParts explain_parts(const PictureJson& document) {
                       model.at("familyTitle").get<std::string>()),
           plain,
           {},
-          {}};
+          {},
+          opening_svg(document).value_or("")};
 }
 
 std::string explain_page(const PictureJson& document) { return page_of(document, explain_parts(document)); }
@@ -71,7 +84,7 @@ std::string explain_page(const PictureJson& document) { return page_of(document,
 std::string study_page(const PictureJson& document) {
   std::string plain;
   for (const PictureJson& line : document.at("lines")) plain += (plain.empty() ? "" : " ") + line.get<std::string>();
-  return page_of(document, {document.at("title").get<std::string>(), plain, {}, {}});
+  return page_of(document, {document.at("title").get<std::string>(), plain, {}, {}, {}});
 }
 
 std::string merge_report_page(const MergeReport& report) {
@@ -81,6 +94,7 @@ std::string merge_report_page(const MergeReport& report) {
   return page_of(document, {document.at("title").get<std::string>(),
                             fmt::format("{} of {}: {}.", document.at("methodTitle").get<std::string>(), inputs,
                                         plural(report.tensors.size(), "tensor")),
+                            {},
                             {},
                             {}});
 }

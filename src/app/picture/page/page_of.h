@@ -11,6 +11,7 @@ struct PageParts {
   std::string plain;     // for readers whose browser runs no scripts
   std::string elements;  // put in front of the page's script, as they are
   std::string scripts;   // what the policy allows besides the page's own scripts
+  std::string still;     // a drawing for them, as SVG
 };
 
 PageParts explain_parts(const PictureJson& document);
