@@ -1,20 +1,16 @@
 // The walk-through: what was asked, one section a step, and where it ends.
 
 import { Fold } from "./controls";
-import { css } from "./color";
-import type { Model, PictureName, Step } from "./data";
-import { commandLine, live, space, spelling, tokenAt, vitrine } from "./document";
+import type { PictureName, Step } from "./data";
+import { commandLine, live, vitrine } from "./document";
 import { Prose } from "./figure";
-import { count, number, percent, plural, shape, spaceShown } from "./format";
+import { shape } from "./format";
 import { ThemeButton } from "./frame";
-import { useTheme } from "./hooks";
-import { MadeLegend } from "./made";
 import { ModelMap } from "./map";
+import { Opening } from "./opening";
 import { Picture } from "./pictures";
 import { Rail } from "./rail";
 
-const promptShown = 24;
-const titleLength = 72;
 /** So many steps have their question open, as an invitation to the others. */
 const openQuestions = 3;
 
@@ -33,72 +29,6 @@ export function Article() {
         <Ending />
       </main>
     </>
-  );
-}
-
-/** "9.45 million". */
-function amount(value: number): string {
-  for (const [size, name] of [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]] as const) if (value >= size) return `${number(value / size)} ${name}`;
-  return count(value);
-}
-
-/** What the model is, in a sentence: its own size first, then whose architecture it has. */
-function summary(m: Model): string {
-  const keys = { MHA: "", GQA: `, which share ${plural(m.nKvHeads, "key and value head")}`, MQA: ", which share one key and value head" }[m.heads];
-  const family = /^[a-z]/.test(m.familyTitle) ? `the ${m.familyTitle}` : m.familyTitle;
-  const experts = vitrine.pictures.experts;
-  const mlp = experts?.available === true ? `${plural(experts.count, "MLP")}, of which each token takes ${experts.perToken}` : `an MLP (${m.mlpTitle}) of ${count(m.dFf)} hidden units`;
-  return `This model has ${amount(m.parameters)} parameters, the numbers that training sets, in ${plural(m.nLayers, "layer")}. Its architecture is that of ${family}: every token is a vector of ${count(m.dModel)} numbers; each layer has ${plural(m.nHeads, "attention head")}${keys}, and ${mlp}.`;
-}
-
-/** The end of a text: what comes next follows it. */
-function ending(text: string, length: number): string {
-  const letters = [...text];
-  return letters.length <= length ? text : `…${letters.slice(letters.length - length + 1).join("")}`;
-}
-
-function Opening() {
-  const { model, prompt, tokens } = vitrine;
-  const name = model.name === "" ? "the model that vitrine ships with" : model.name;
-  return (
-    <header class="opening" id="top">
-      <p class="kicker">A walk through {name}</p>
-      <h1>{prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
-      <Answer />
-      <p class="summary">A language model reads a text and says, for each piece of text that it knows, how probable it is that this piece comes next. This page follows one text through one model, from the letters to that answer.</p>
-      <p class="summary">{summary(model)}</p>
-      <p class="hint">Every picture says where its numbers come from. Point at one, touch it, or move to it with the Tab key and walk through it with the arrow keys, to read its values.</p>
-      <MadeLegend />
-    </header>
-  );
-}
-
-/** The prompt as tokens, and the most likely continuations with their probabilities. */
-function Answer() {
-  useTheme();
-  const next = vitrine.pictures["next-tokens"];
-  if (next === undefined || !next.available) return null;
-  const last = vitrine.tokens.length - 1;
-  const start = Math.max(0, vitrine.tokens.length - promptShown);
-  const [ids, probs] = [next.ids[last]!.slice(0, 5), next.probs[last]!];
-  return (
-    <div class="answer">
-      <p class="answer-prompt">
-        {start > 0 && <span>… {count(start)} tokens before these … </span>}
-        {vitrine.tokens.slice(start).map((token, i) => <bdi key={i} class={token.control ? "chip control" : "chip"}>{tokenAt(start + i)}</bdi>)}
-        <span class="answer-arrow" aria-label="is followed by">→</span>
-        {space !== null && <span class="space-legend"><bdi class="chip">{spaceShown}</bdi> is a space: it belongs to the piece behind it.</span>}
-      </p>
-      <ol class="answer-next" aria-label="Most likely next tokens">
-        {ids.map((id, i) => (
-          <li key={id}>
-            <bdi>{spelling(id)}</bdi>
-            <span class="answer-bar" aria-hidden="true"><i style={{ width: `${Math.max(1, 100 * probs[i]!)}%`, background: css("sequential", 0.45 + 0.55 * probs[i]!, 1) }} /></span>
-            <b>{percent(probs[i]!)}</b>
-          </li>
-        ))}
-      </ol>
-    </div>
   );
 }
 
