@@ -3,9 +3,10 @@
 
 import { useMemo } from "preact/hooks";
 import type { Model, Step } from "./data";
-import { spelling, tokenAt, vitrine } from "./document";
+import { spelling, tokenAt, visible, vitrine } from "./document";
 import { count, percent, plural, px, short } from "./format";
 import { useWidth } from "./hooks";
+import { useLive } from "./live/state";
 import { Drawing, type Mark } from "./marks";
 import { chooseHead } from "./pictures/attention-choice";
 
@@ -217,12 +218,19 @@ export function SmallMap({ step, width, room }: { step: string | null; width: nu
 
 /** The end of the prompt and what the model expects next, on one line. */
 export function AnswerLine() {
+  const { changed } = useLive();
   const next = vitrine.pictures["next-tokens"];
   if (next === undefined || !next.available) return null;
   const last = vitrine.tokens.length - 1;
+  const before = { name: spelling(next.ids[last]![0]!), prob: next.probs[last]![0]! };
+  const most = changed?.next[0];
+  // Of the model as the reader has changed it, where it has answered to this prompt.
+  const after = most === undefined || changed!.tokens.join() !== vitrine.prompt.ids.join() ? null : { name: visible(most.piece ?? `#${most.token}`), prob: most.prob };
+  const now = after ?? before;
   return (
     <span class="answer-line">
-      <bdi>{short(tokenAt(last), 14)}</bdi> → <b><bdi>{short(spelling(next.ids[last]![0]!), 14)}</bdi></b> {percent(next.probs[last]![0]!)}
+      <bdi>{short(tokenAt(last), 14)}</bdi> → <b><bdi>{short(now.name, 14)}</bdi></b> {percent(now.prob)}
+      {after !== null && <small class="answer-was"> was {after.name === before.name ? "" : <><bdi>{short(before.name, 10)}</bdi> </>}{percent(before.prob)}</small>}
     </span>
   );
 }

@@ -700,6 +700,19 @@ TEST(Pages, HoldTheDocumentAndTheBundleWhateverThePromptSays) {
     EXPECT_EQ(PictureJson::parse(page.substr(from, to - from)).at("prompt").at("text"), text);
     EXPECT_EQ(page.find("alert(1)</script> <!--", 0), std::string::npos);
     EXPECT_CONTAINS(page, "window.vitrine = JSON.parse");
+    // What a site that links to the page shows of it, and what a reader without scripts sees.
+    const std::string head = page.substr(0, page.find("<style>"));
+    for (const char* name : {"property=\"og:title\"", "property=\"og:description\"", "name=\"description\""}) {
+      EXPECT_CONTAINS(head, name);
+      EXPECT_EQ(head.find(name), head.rfind(name)) << name;
+    }
+    EXPECT_EQ(head.find("\u2581"), std::string::npos) << head;
+    const std::string still = opening_svg(document).value_or("");
+    EXPECT_EQ(xml_problem(still), "");
+    EXPECT_CONTAINS(page.substr(0, page.find("</noscript>")), still);
+    const PictureJson& lens = document.at("pictures").at("logit-lens");
+    for (const PictureJson& row : lens.at("ids"))
+      EXPECT_CONTAINS(still, markup_text(shortened(document.at("pieces").at(std::to_string(row.back()[0].get<int>())), 14)));
     for (const PictureInfo& info : chapter_pictures()) {
       if (!document.at("pictures").at(info.name).at("available").get<bool>()) continue;
       EXPECT_EQ(xml_problem(picture_svg(document, info.name)), "") << info.name;

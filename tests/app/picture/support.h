@@ -7,6 +7,7 @@
 #include "picture/data/document.h"
 #include "picture/page/page.h"
 #include "picture/svg/drawings.h"
+#include "picture/svg/opening.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 

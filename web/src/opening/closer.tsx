@@ -96,7 +96,8 @@ function Heads({ run, layer }: { run: Run; layer: number }) {
 function Switch({ layer, head }: { layer: number; head: number }) {
   const { off } = useLive();
   const name = `head ${layer}.${head}`;
-  return <button type="button" class="closer-switch" aria-pressed={off.has(name)} aria-label={`Switch off head ${head} of layer ${layer}`} onClick={() => toggle(name)}>{off.has(name) ? "Switch on" : "Switch off"}</button>;
+  const does = off.has(name) ? "Switch on" : "Switch off";
+  return <button type="button" class={off.has(name) ? "closer-switch off" : "closer-switch"} aria-label={`${does} head ${head} of layer ${layer}`} onClick={() => toggle(name)}>{does}</button>;
 }
 
 function Thumb({ run, layer, head }: { run: Run; layer: number; head: number }) {

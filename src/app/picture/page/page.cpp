@@ -24,6 +24,13 @@ std::string_view checked(std::string_view name, std::string_view closing) {
   return text;
 }
 
+// A sentence with pieces of a vocabulary, with spaces where the vocabulary has a mark of its own.
+std::string with_spaces(std::string text) {
+  for (const std::string_view mark : {"\u2581", "\u0120"})
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.replace(at, mark.size(), " ");
+  return text;
+}
+
 }  // namespace
 
 std::string page_of(const PictureJson& document, const PageParts& parts) {
@@ -41,8 +48,9 @@ std::string page_of(const PictureJson& document, const PageParts& parts) {
       "\">\n<meta property=\"og:description\" content=\"" + plain + "\">\n<meta name=\"description\" content=\"" + plain +
       "\">\n<style>";
   page += style;
-  page += "</style>\n</head>\n<body>\n<div id=\"vitrine\"><noscript><h1>" + title + "</h1><p>" + plain +
-          " The other pictures of this page need scripts, which your browser has switched off.</p>" + parts.still +
+  page += "</style>\n</head>\n<body>\n<div id=\"vitrine\"><noscript><h1>" + title + "</h1><p>" + plain + " The " +
+          (parts.still.empty() ? "" : "other ") + "pictures of this page need scripts, which your browser has switched off.</p>" +
+          parts.still +
           "</noscript></div>\n"
           "<script id=\"vitrine-data\" type=\"application/json\">";
   page += script_json(document);
@@ -58,7 +66,7 @@ PageParts explain_parts(const PictureJson& document) {
   const std::string shown = prompt.is_null() ? "token ids" : "“" + prompt.get<std::string>() + "”";
   std::string plain;
   if (document.at("pictures").contains("next-tokens"))
-    plain = document.at("pictures").at("next-tokens").at("alt").get<std::string>();
+    plain = with_spaces(document.at("pictures").at("next-tokens").at("alt").get<std::string>());
   const PictureJson& model = document.at("model");
   const auto parameters = model.at("parameters").get<int64_t>();
   const std::string size = parameters >= 1'000'000 ? fmt::format("{:.3g} million", static_cast<double>(parameters) / 1e6)

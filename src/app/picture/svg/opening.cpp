@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/plural.h"
 #include "picture/data/view.h"
 #include "picture/svg/svg.h"
 
@@ -68,13 +69,12 @@ std::optional<std::string> opening_svg(const PictureJson& document) {
       if (length > longest) longest = length;
   const double size = place.row < 18 ? 10 : 13;
   const std::string last_token = view.token_at(first + rows - 1), answer = view.spelling(ids[rows - 1][layers][0]);
-  Svg svg(kWidth, kTop + place.row * static_cast<double>(rows) + 16, "The model at work on its prompt",
-          fmt::format("{} tokens pass through {} layers; after {} the model finds {} most likely, with a probability of {:.3g}.",
-                      rows, layers, last_token, answer, probs[rows - 1][layers][0].get<double>()));
+  Svg svg(
+      kWidth, kTop + place.row * static_cast<double>(rows) + 16, "The model at work on its prompt",
+      fmt::format("{} through {}: after {} the model finds {} most likely, with a probability of {:.3g}.", plural(rows, "token"),
+                  plural(layers, "layer"), last_token, answer, probs[rows - 1][layers][0].get<double>()));
   for (size_t layer = 0; layer < layers; layer += layers > 16 ? 4 : 1)
     svg.text(place.x(static_cast<double>(layer) + 0.5), 18, fmt::format("layer {}", layer), Anchor::middle, "muted", 11);
-  if (const PictureJson* attention = available(document, "attention"); attention != nullptr)
-    arcs(svg, place, *attention, first, rows);
   for (size_t at = 0; at < rows; ++at) {
     const std::vector<double> row = number_list(lengths[at]);
     std::vector<std::pair<double, double>> outline;
@@ -85,10 +85,14 @@ std::optional<std::string> opening_svg(const PictureJson& document) {
       outline.emplace_back(place.x(static_cast<double>(depth)), place.y(at) - half(depth));
     for (size_t depth = layers + 1; depth-- > 0;)
       outline.emplace_back(place.x(static_cast<double>(depth)), place.y(at) + half(depth));
-    const bool last = at + 1 == rows;
-    svg.polygon(outline, last ? "accent" : "muted");
+    svg.polygon(outline, at + 1 == rows ? "accent" : "faint");
+  }
+  if (const PictureJson* attention = available(document, "attention"); attention != nullptr)
+    arcs(svg, place, *attention, first, rows);
+  for (size_t at = 0; at < rows; ++at) {
     svg.text(kLeft - 8, place.y(at) + size / 3, view.token_at(first + at), Anchor::end, "ink", size);
-    if (!last) svg.text(kRight + 8, place.y(at) + size / 3, view.spelling(ids[at][layers][0]), Anchor::start, "muted", size);
+    if (at + 1 < rows)
+      svg.text(kRight + 8, place.y(at) + size / 3, view.spelling(ids[at][layers][0]), Anchor::start, "muted", size);
   }
   // The answer: as large as there is room for, the next ones above it.
   for (size_t i = 0; i < probs[rows - 1][layers].size(); ++i) {
