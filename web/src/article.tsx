@@ -9,6 +9,7 @@ import { count, number, percent, plural, shape, spaceShown } from "./format";
 import { ThemeButton } from "./frame";
 import { useTheme } from "./hooks";
 import { Experiment } from "./live/experiment";
+import { OwnModel } from "./live/own";
 import { MadeLegend } from "./made";
 import { ModelMap } from "./map";
 import { Picture } from "./pictures";
@@ -31,6 +32,7 @@ export function Article() {
         {vitrine.steps.map((step, i) => <Section key={step.id} step={step} at={i + 1} />)}
         {vitrine.steps.length === 0 && Object.keys(vitrine.pictures).map((name) => <Picture key={name} name={name as keyof typeof vitrine.pictures} />)}
         <Lacking />
+        <OwnModel />
         <Ending />
       </main>
     </>

@@ -11,7 +11,11 @@ export const live = document.getElementById("vitrine-weights") !== null;
 export let edition = 0;
 
 /** What this vocabulary writes for a space, or nothing. */
-export const space = spaceMark([...Object.values(vitrine.pieces ?? {}), ...(vitrine.tokens ?? []).map((token) => token.piece ?? "")]);
+export let space = spaceOf();
+
+function spaceOf(): string | null {
+  return spaceMark([...Object.values(vitrine.pieces ?? {}), ...(vitrine.tokens ?? []).map((token) => token.piece ?? "")]);
+}
 
 /** A piece of this vocabulary, with its spaces and control characters made visible. */
 export function visible(text: string): string {
@@ -54,6 +58,8 @@ function index(): void {
 export function replaceDocument(document: Vitrine): void {
   vitrine = document;
   window.vitrine = document;
+  // Of another model, or of a text that has the first space.
+  space = spaceOf() ?? space;
   ++edition;
   index();
 }

@@ -62,7 +62,7 @@ export const spilt = (part) => part.evaluate((root) => {
 export const overlaps = (page) => page.evaluate(() => {
   /** @type {string[]} */
   const found = [];
-  for (const drawing of document.querySelectorAll("svg.drawing, svg.heat-names")) {
+  for (const drawing of document.querySelectorAll("svg.drawing, svg.heat-names, svg.heat-numbers")) {
     const words = [...drawing.querySelectorAll("text")].filter((text) => text.textContent !== "" && !text.getAttribute("transform")?.includes("rotate") && Number(getComputedStyle(text).opacity) > 0.5);
     const boxes = words.map((text) => text.getBoundingClientRect());
     for (let a = 0; a < words.length; ++a)

@@ -8,6 +8,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { launch, open, openAddress } from "./browser.mjs";
 import { graveFaults, spilt, tooWide } from "./checks.mjs";
@@ -442,6 +443,46 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     assert.deepEqual(await spilt(page.locator(".dock")), []);
     assert.deepEqual(await spilt(off), []);
     assert.equal(await tooWide(page), 0);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("a reader's own model takes the place of the page's, and what is none is refused in plain words", async () => {
+    run(`vitrine convert '${fileURLToPath(new URL("../../models/tales9m", import.meta.url))}' own.gguf --dtype q4_0`);
+    const { page, faults } = await openLive();
+    const part = page.locator("#own-model");
+    const choose = part.getByLabel("GGUF file");
+    const before = await page.locator(".dock-next li").allTextContents();
+    await choose.setInputFiles({ name: "notes.gguf", mimeType: "application/octet-stream", buffer: Buffer.from("some notes") });
+    await part.getByText("notes.gguf is not a GGUF file").waitFor();
+    await choose.setInputFiles({ name: "broken.gguf", mimeType: "application/octet-stream", buffer: readFileSync(join(folder, "own.gguf")).subarray(0, 100000) });
+    await part.getByRole("button", { name: "Open broken.gguf" }).click();
+    await part.getByText("broken.gguf cannot be opened, and the page goes on with its model.").waitFor();
+    assert.deepEqual(await page.locator(".dock-next li").allTextContents(), before);
+
+    // Dropped on the page, anywhere.
+    const dropped = await page.evaluateHandle((base64) => {
+      const data = new DataTransfer();
+      data.items.add(new File([Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))], "own.gguf"));
+      return data;
+    }, readFileSync(join(folder, "own.gguf")).toString("base64"));
+    await page.locator("main").dispatchEvent("drop", { dataTransfer: dropped });
+    await part.getByText("MB. The weights stay in their type").waitFor();
+    await part.getByRole("button", { name: "Open own.gguf" }).click();
+    await part.getByText("The page now runs own.gguf.").waitFor();
+    await quiet(page);
+    const next = await trial(page, "next");
+    const [predict = ""] = await offered(next);
+    assert.match(predict, /--model own\.gguf/);
+    sameBars(await bars(next), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, predict);
+    assert.notDeepEqual(await page.locator(".dock-next li").allTextContents(), before);
+    const off = await trial(page, "off");
+    await off.locator("[data-part='head 1.3']").click();
+    await page.locator(".dock-changes").waitFor();
+    await quiet(page);
+    const [recipe = "", intervene = ""] = await offered(off);
+    writeFileSync(join(folder, "recipe.yaml"), recipe);
+    sameBars((await bars(off)).filter((one) => one.probability > 0), JSON.parse(run(`${intervene} --json --top 100`)).after[0].top, recipe);
     assert.deepEqual(faults, []);
     await page.context().close();
   });

@@ -73,10 +73,13 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
   }
 }
 
-const draw = () => drawFrom(false, (engine, body) => engine.ask<Vitrine>("document", { ...body, gradients: false }, "document"));
+/** Which document the page is made of. */
+const chapter = () => (vitrine.chapter === undefined ? {} : { chapter: vitrine.chapter.name });
+
+const draw = () => drawFrom(false, (engine, body) => engine.ask<Vitrine>("document", { ...body, ...chapter(), gradients: false }, "document"));
 
 /** The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. */
-export const drawGradients = () => drawFrom(true, (engine, body) => engine.askApart<Vitrine>("document", { ...body, gradients: true }));
+export const drawGradients = () => drawFrom(true, (engine, body) => engine.askApart<Vitrine>("document", { ...body, ...chapter(), gradients: true }));
 
 export function setPrompt(prompt: string): void {
   const { where, off, units } = state();
@@ -130,6 +133,28 @@ export async function goOn(tokens: number): Promise<void> {
   } catch (error) {
     told(error);
   }
+}
+
+/** Puts the reader's own model in the place of the page's, once it has answered for the prompt. Throws what is wrong with it. */
+export async function openModel(file: File): Promise<void> {
+  const { engine: before, prompt } = state();
+  if (before === null || before.other === null) return;
+  const engine = await before.other(file);
+  try {
+    const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
+    if (document === null) return;
+    clearTimeout(timer);
+    replaceDocument(withOptions(document, engine.commandOptions));
+  } catch (error) {
+    engine.end();
+    throw error;
+  }
+  engine.onBusy((busy) => set({ busy }));
+  before.end();
+  set({ engine, plain: null, changed: null, off: new Set(), where: null, steering: null, units: new Map(), old: new Set(), trouble: "", busy: false, drawing: false });
+  drawAgain();
+  if (prompt === state().prompt) void predict();
+  else setPrompt(state().prompt);
 }
 
 /** The first answer, to the prompt that the page was made with. */

@@ -15,6 +15,13 @@ export interface Engine {
   onBusy: (listener: (busy: boolean) => void) => void;
   /** The model's file, for a reader who wants to go on with the program; null: the program has it already. */
   file: { name: string; bytes: () => Promise<Blob> } | null;
+  /**
+   * An engine of its own with a file of the reader's, once it has opened it; this one goes on. Null: it cannot. Throws what the engine
+   * says of the file.
+   */
+  other: ((file: File) => Promise<Engine>) | null;
+  /** Gives its memory back; it answers nothing any more. */
+  end: () => void;
   /** "--model NAME" of the program's command lines, and the options with which they give the engine's numbers. */
   commandModel: string;
   commandOptions: string;

@@ -33,6 +33,8 @@ export function engineOfServer(): Engine | null {
       told = listener;
     },
     file: null,
+    other: null,
+    end: () => undefined,
     commandModel: model.command_model,
     commandOptions: model.command_options,
   };
