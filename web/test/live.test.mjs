@@ -392,6 +392,11 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const theirs = JSON.parse(run("vitrine picture gradient-norms --json --compute f32 --model \"$(ls *.gguf)\" 'The wolf said to'"));
     near(shown.pictures["gradient-norms"].loss, theirs.pictures["gradient-norms"].loss, "the loss");
     assert.deepEqual(await headings(), before);
+    // A prompt of one token has nothing to learn from; behind it the step is there again.
+    await page.locator(".dock textarea").fill("");
+    await page.locator("#back-propagation").waitFor({ state: "detached" });
+    await page.locator(".dock textarea").fill("The wolf said");
+    await page.locator("#back-propagation").waitFor();
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -506,6 +511,30 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     assert.match((await page.locator(".dock-trouble").textContent()) ?? "", /1024|context/);
     await page.locator(".dock textarea").fill(prompt);
     await page.locator(".dock-trouble").waitFor({ state: "detached" });
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("what is wrong is said in the words of the page", async () => {
+    const { page, faults } = await openLive();
+    const off = await trial(page, "off");
+    await off.getByText("Steer: add a direction").click();
+    await off.getByLabel("plus").fill("x".repeat(6000));
+    await off.getByLabel("minus").fill("y");
+    await page.locator(".dock-trouble").waitFor();
+    assert.match((await page.locator(".dock-trouble").textContent()) ?? "", /^Steer, “plus”: the text has 6001 tokens/);
+    await off.getByRole("button", { name: "No direction" }).click();
+    await quiet(page);
+    const train = await trial(page, "train");
+    await train.getByLabel("Should follow").fill("");
+    await train.getByRole("button", { name: "Train one step" }).click();
+    await train.getByText("Write what should follow the prompt.").waitFor();
+    // A word that goes on within the prompt's last token.
+    await train.getByLabel("Should follow").fill("le");
+    await train.getByRole("button", { name: "Train one step" }).click();
+    await train.locator("[role=status], .live-head", { hasText: /Should follow: |The loss on “le”/ }).first().waitFor();
+    assert.doesNotMatch((await train.textContent()) ?? "", /--target|interventions|edits:|recipe:/);
+    assert.equal(await page.locator(".dock-trouble").count(), 0, "what was wrong is put right");
     assert.deepEqual(faults, []);
     await page.context().close();
   });

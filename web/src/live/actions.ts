@@ -11,6 +11,8 @@ import { written } from "./written";
 const shownTokens = 64;
 const pause = 500;
 
+/** A document with every step that the page can have. */
+let fullest: Vitrine = vitrine;
 let drawAgain: () => void = () => undefined;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -45,7 +47,7 @@ async function predict(): Promise<void> {
 async function predictChanged(): Promise<void> {
   const { engine, prompt, sampling } = state();
   const changes = edits(state());
-  if (engine === null || changes.length === 0) return set({ changed: null });
+  if (engine === null || changes.length === 0) return set({ changed: null, trouble: "" });
   try {
     const changed = await engine.ask<Next>("next", { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens, edits: changes }, "changed");
     if (changed !== null) set({ changed, trouble: "" });
@@ -63,7 +65,9 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
     const document = await made(engine, promptField(prompt));
     if (document === null || prompt !== state().prompt) return;
     const now = withOptions(document, engine.commandOptions);
-    const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(vitrine, state().old, now);
+    // A prompt of one token has no step of gradients; the next one has it again.
+    if (whole && now.steps.length >= fullest.steps.length) fullest = now;
+    const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(fullest, now);
     replaceDocument(kept);
     set({ drawing: false, old });
     drawAgain();
@@ -140,18 +144,20 @@ export async function openModel(file: File): Promise<void> {
   const { engine: before, prompt } = state();
   if (before === null || before.other === null) return;
   const engine = await before.other(file);
+  let old: ReadonlySet<string>;
   try {
     const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
     if (document === null) return;
     clearTimeout(timer);
-    replaceDocument(withOptions(document, engine.commandOptions));
+    ({ kept: fullest, old } = keepSteps(fullest, withOptions(document, engine.commandOptions)));
+    replaceDocument(fullest);
   } catch (error) {
     engine.end();
     throw error;
   }
   engine.onBusy((busy) => set({ busy }));
   before.end();
-  set({ engine, plain: null, changed: null, off: new Set(), where: null, steering: null, units: new Map(), old: new Set(), trouble: "", busy: false, drawing: false });
+  set({ engine, plain: null, changed: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
   drawAgain();
   if (prompt === state().prompt) void predict();
   else setPrompt(state().prompt);

@@ -1,6 +1,8 @@
 // The engine of a live page, behind one question: `ask(request, body)`, the requests of src/app/requests/request.h. Where it runs is its
 // own affair: in a thread of the page (thread.ts), or in the server that gave the page (server.ts).
 
+import { inWords } from "./words";
+
 export interface Engine {
   /**
    * The engine's answer; null where a newer request of the same `lane` has taken this one's place.
@@ -30,7 +32,7 @@ export interface Engine {
 /** An answer's document. Errors: what the engine says is wrong. */
 export function read<T>(answer: string): T {
   const said = JSON.parse(answer) as T & { error?: { message: string } };
-  if (said.error !== undefined) throw new Error(said.error.message);
+  if (said.error !== undefined) throw new Error(inWords(said.error.message));
   return said;
 }
 
