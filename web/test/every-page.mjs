@@ -191,12 +191,15 @@ export function everyPage(browser, path, { bothThemes, paper }) {
                 const main = /** @type {Element} */ (document.querySelector("main")).getBoundingClientRect();
                 return box.width > 1 && element.closest(".unseen, svg") === null && box.right > main.left + 688;
               }).map((element) => `${element.tagName} ${element.className} in ${element.closest("[data-picture]")?.getAttribute("data-picture")}`),
+              // A part that may not be cut and does not fit leaves so much of a sheet empty: at most half of one, 1017 pixels high.
+              // Grids with a row for each of many layers are as high as they are.
+              high: /** @type {any} */ (window.vitrine).model.nLayers > 12 ? [] : [...document.querySelectorAll("main *")].filter((element) => getComputedStyle(element).breakInside === "avoid" && element.getBoundingClientRect().height > 508).map((element) => `${element.getAttribute("class")} in ${element.closest("[data-picture]")?.getAttribute("data-picture")}`),
               dark: getComputedStyle(document.documentElement).backgroundColor,
               closed: [...document.querySelectorAll(".fold.why")].filter((fold) => !/** @type {HTMLDetailsElement} */ (fold).open).length,
               rail: [...document.querySelectorAll(".rail, .bar-top, .theme, input[type=range]")].filter((element) => element.getBoundingClientRect().width > 0).length,
             };
           });
-          assert.deepEqual(state, { blank: [], scrolled: [], wide: [], dark: "rgb(255, 255, 255)", closed: 0, rail: 0 });
+          assert.deepEqual(state, { blank: [], scrolled: [], wide: [], high: [], dark: "rgb(255, 255, 255)", closed: 0, rail: 0 });
           await page.evaluate(() => window.dispatchEvent(new Event("afterprint")));
           assert.notEqual(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), "rgb(255, 255, 255)");
           // And the browser's own printing raises the same events.
