@@ -58,6 +58,17 @@ export const spilt = (part) => part.evaluate((root) => {
   return found;
 });
 
+/** Columns of grids of words of which the reader sees a part, as the grid stands when the page opens. @param {Page} page */
+export const slivers = (page) => page.evaluate(() => [...document.querySelectorAll(".cells")].flatMap((grid) => {
+  const edge = grid.getBoundingClientRect();
+  const left = Math.max(edge.left, ...[...grid.querySelectorAll(".row-name")].map((name) => name.getBoundingClientRect().right));
+  return [...grid.querySelectorAll(".cell-name")].filter((name) => {
+    const box = name.getBoundingClientRect();
+    const seen = Math.min(box.right, edge.right) - Math.max(box.left, left + 4);
+    return seen > 1 && seen < box.width - 5;
+  }).map((name) => `${grid.closest("figure")?.dataset["picture"]}: ${name.textContent}`);
+}));
+
 /** Words of one drawing that stand on each other by more than a hair. @param {Page} page */
 export const overlaps = (page) => page.evaluate(() => {
   /** @type {string[]} */

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { basename } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { open, settle } from "./browser.mjs";
-import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, labelsOnLabels, missingPictures, overlaps, show, tip, tooWide, unexplained } from "./checks.mjs";
+import { cutOff, floatsWithLongTails, graveFaults, hangingLeft, headingsUnderTip, labelsOnLabels, missingPictures, overlaps, show, slivers, tip, tooWide, unexplained } from "./checks.mjs";
 import { drawn, unfoldAll } from "./wait.mjs";
 
 /** @typedef {import("playwright-core").Page} Page */
@@ -159,10 +159,11 @@ export function everyPage(browser, path, { bothThemes, paper }) {
           assert.deepEqual(faults, []);
         });
 
-      test("390 pixels wide: no label stands on another or at the window's edge", async () => {
+      test("390 pixels wide: no label stands on another or at the window's edge, grids show whole columns", async () => {
         await page.setViewportSize({ width: 390, height: 844 });
         await drawn(page);
         await looksRight(page);
+        assert.deepEqual(await slivers(page), []);
         assert.deepEqual(await labelsOnLabels(page), []);
         assert.deepEqual(faults, []);
       });
