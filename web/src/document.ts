@@ -64,6 +64,11 @@ export function replaceDocument(document: Vitrine): void {
   index();
 }
 
+/** Adds spellings of tokens that other answers mention. */
+export function mention(pieces: Record<string, string>): void {
+  Object.assign(vitrine.pieces, pieces);
+}
+
 /** A command line that treats this prompt with this model: `vitrine trace options 'I want to move' --model …`. */
 export function commandLine(command: string, options: string): string {
   return `vitrine ${command} ${options} ${vitrine.prompt.shell}`;

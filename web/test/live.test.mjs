@@ -327,7 +327,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await page.context().close();
   });
 
-  test("pictures of the run say that they show the model without the reader's changes", async () => {
+  test("pictures of the run are drawn of the changed model, or say that they show the model without the reader's changes", async () => {
     const { page, faults } = await openLive();
     const ofRun = await page.locator("figure:has(.figure-title .made.run)").count();
     assert.ok(ofRun > 10);
@@ -336,7 +336,17 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await part.locator("[data-part='head 1.3']").click();
     await part.locator("[data-part='mlp 2']").click();
     await page.locator(".dock-changes").waitFor();
+    await quiet(page);
     assert.equal(await page.locator("figure .unchanged").count(), ofRun);
+    const answer = (await page.locator(".dock-next li").first().textContent()) ?? "";
+    const figure = page.locator("figure[data-picture=next-tokens]");
+    // An engine without such pictures leaves them as they are, and they say so.
+    if ((await figure.locator(".edited").count()) === 1) {
+      assert.match((await figure.locator(".edited").textContent()) ?? "", /^With your 2 changes/);
+      assert.match((await page.locator("figure[data-picture=attention] .edited").textContent()) ?? "", /^With your 2 changes/);
+      const shown = await figure.locator(".cell").evaluateAll((all) => all.filter((cell) => cell.getAttribute("data-at")?.startsWith("0 ")).at(-1)?.textContent);
+      assert.equal(shown, answer, "the picture and the dock say two things");
+    }
     assert.match((await page.locator("figure[data-picture=logit-lens] .unchanged").textContent()) ?? "", /2 changes/);
     await page.locator(".dock-changes").click();
     await page.locator(".unchanged").first().waitFor({ state: "detached" });

@@ -1,7 +1,7 @@
 // What a reader does, and what is computed then: at every key the next token, after a pause the pictures of the page.
 
 import type { Vitrine } from "../data";
-import { replaceDocument, vitrine } from "../document";
+import { mention, replaceDocument, vitrine } from "../document";
 import { withOptions } from "../options";
 import type { Engine } from "./engine";
 import { keepSteps } from "./keep";
@@ -10,6 +10,8 @@ import { written } from "./written";
 
 const shownTokens = 64;
 const pause = 500;
+/** The pictures of the run that the engine draws of a changed model, too. */
+const editedPictures = ["next-tokens", "attention"] as const;
 
 /** A document with every step that the page can have. */
 let fullest: Vitrine = vitrine;
@@ -36,10 +38,28 @@ async function predict(): Promise<void> {
       engine.ask<Next>("next", body, "plain"),
       changes.length === 0 ? null : engine.ask<Next>("next", { ...body, edits: changes }, "changed"),
     ]);
-    if (plain !== null) set({ plain, trouble: "", ...(changes.length === 0 ? { changed: null } : {}) });
+    if (plain !== null) set({ plain, trouble: "", ...(changes.length === 0 ? { changed: null, edited: null } : {}) });
     if (changed !== null) set({ changed });
   } catch (error) {
     told(error);
+  }
+}
+
+/** The pictures that can be drawn of the changed model. */
+async function drawEdited(): Promise<void> {
+  const { engine, prompt } = state();
+  const changes = edits(state());
+  const names = editedPictures.filter((name) => vitrine.pictures[name]?.available === true);
+  if (engine === null || changes.length === 0 || names.length === 0) return;
+  const of = JSON.stringify(changes);
+  try {
+    const document = await engine.ask<Vitrine & { ignored_fields?: string[] }>("document", { ...promptField(prompt), pictures: names, edits: changes }, "edited");
+    if (document === null || prompt !== state().prompt || of !== JSON.stringify(edits(state()))) return;
+    if (document.ignored_fields?.includes("edits") === true) return;  // it shows the model as it is
+    mention(document.pieces);
+    set({ edited: document });
+  } catch {
+    set({ edited: null });  // the prediction has told what is wrong
   }
 }
 
@@ -47,7 +67,8 @@ async function predict(): Promise<void> {
 async function predictChanged(): Promise<void> {
   const { engine, prompt, sampling } = state();
   const changes = edits(state());
-  if (engine === null || changes.length === 0) return set({ changed: null, trouble: "" });
+  if (engine === null || changes.length === 0) return set({ changed: null, edited: null, trouble: "" });
+  void drawEdited();
   try {
     const changed = await engine.ask<Next>("next", { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens, edits: changes }, "changed");
     if (changed !== null) set({ changed, trouble: "" });
@@ -69,8 +90,9 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
     if (whole && now.steps.length >= fullest.steps.length) fullest = now;
     const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(fullest, now);
     replaceDocument(kept);
-    set({ drawing: false, old });
+    set({ drawing: false, old, edited: null });
     drawAgain();
+    void drawEdited();
   } catch (error) {
     set({ drawing: false });
     told(error);
@@ -157,7 +179,7 @@ export async function openModel(file: File): Promise<void> {
   }
   engine.onBusy((busy) => set({ busy }));
   before.end();
-  set({ engine, plain: null, changed: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
+  set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
   drawAgain();
   if (prompt === state().prompt) void predict();
   else setPrompt(state().prompt);
