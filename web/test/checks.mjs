@@ -41,7 +41,7 @@ export const spilt = (part) => part.evaluate((root) => {
   const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let word = words.nextNode(); word !== null; word = words.nextNode()) {
     const parent = word.parentElement;
-    if (parent === null || word.textContent?.trim() === "" || parent.closest(".unseen, svg, pre, option, textarea") !== null) continue;
+    if (parent === null || word.textContent?.trim() === "" || parent.closest(".unseen, svg, pre, option, textarea") !== null || getComputedStyle(parent).clipPath !== "none") continue;
     const range = document.createRange();
     range.selectNodeContents(word);
     for (const box of range.getClientRects()) {

@@ -19,7 +19,7 @@ const program = process.env["VITRINE_PROGRAM"];
 const prompt = "Once upon a time there was a king who";
 const folder = mkdtempSync(join(tmpdir(), "vitrine-live-"));
 const path = join(folder, "page.html");
-const looks = /** @type {const} */ ([[1280, false], [720, true], [390, false], [390, true]]);
+const looks = /** @type {const} */ ([[1280, false], [720, true], [390, false], [390, true], [320, false]]);
 
 /** @type {import("playwright-core").Browser} */
 let browser;
