@@ -125,7 +125,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
   const least = Math.round(column * 0.8) + gap;
   const room = width - 2 * padding - names;
   const scrolls = width > 0 && count * least > room;
-  const columns = scrolls ? `${room / Math.max(1, Math.floor(room / least)) - gap}px` : `minmax(${least - gap}px, ${column}px)`;
+  const columns = scrolls ? `${(room + gap) / Math.max(1, Math.floor(room / least)) - gap}px` : `minmax(${least - gap}px, ${column}px)`;
   return (
     <div
       ref={area}
