@@ -3,9 +3,10 @@
 
 import { useMemo } from "preact/hooks";
 import type { Model, Step } from "./data";
-import { spelling, tokenAt, vitrine } from "./document";
+import { spelling, tokenAt, visible, vitrine } from "./document";
 import { count, percent, plural, px, short } from "./format";
 import { useWidth } from "./hooks";
+import { useLive } from "./live/state";
 import { Drawing, type Mark } from "./marks";
 import { chooseHead } from "./pictures/attention-choice";
 
@@ -217,12 +218,25 @@ export function SmallMap({ step, width, room }: { step: string | null; width: nu
 
 /** The end of the prompt and what the model expects next, on one line. */
 export function AnswerLine() {
+  // On a live page the answer of the prompt and the model as they are now, as in the dock.
+  const { plain, changed } = useLive();
+  const now = changed ?? plain;
+  const first = now?.next[0];
+  if (now !== null && first !== undefined) return <AnswerOf after={named(now.pieces.at(-1), now.tokens.at(-1)!)} token={named(first.piece, first.token)} share={Math.exp(first.logprob)} />;
   const next = vitrine.pictures["next-tokens"];
   if (next === undefined || !next.available) return null;
   const last = vitrine.tokens.length - 1;
+  return <AnswerOf after={tokenAt(last)} token={spelling(next.ids[last]![0]!)} share={next.probs[last]![0]!} />;
+}
+
+function named(piece: string | null | undefined, token: number): string {
+  return piece === null || piece === undefined ? `#${token}` : visible(piece);
+}
+
+function AnswerOf({ after, token, share }: { after: string; token: string; share: number }) {
   return (
     <span class="answer-line">
-      <bdi>{short(tokenAt(last), 14)}</bdi> → <b><bdi>{short(spelling(next.ids[last]![0]!), 14)}</bdi></b> {percent(next.probs[last]![0]!)}
+      <bdi>{short(after, 14)}</bdi> → <b><bdi>{short(token, 14)}</bdi></b> {percent(share)}
     </span>
   );
 }

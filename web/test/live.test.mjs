@@ -321,7 +321,9 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const most = Math.max(...written.flat());
     for (const [i, row] of rows.entries()) for (const k of [0, 1]) near(row.widths[k] ?? NaN, (100 * (written[i]?.[k] ?? NaN)) / most, `${row.said}, bar ${k}`, 0.2);
     assert.ok(rows.some((row) => Math.abs((row.widths[0] ?? 0) - (row.widths[1] ?? 0)) > 3), "nothing has moved");
-    // The dock says the same, and in the same way.
+    // The dock and the rail say the same, and the dock in the same way.
+    const [first = ""] = await page.locator(".dock-next li").evaluateAll((all) => all.map((one) => `${one.querySelector("bdi")?.textContent} ${one.querySelector("b")?.textContent}`));
+    assert.ok(((await page.locator(".rail .answer-line").textContent()) ?? "").endsWith(`→ ${first}`), first);
     assert.equal(await page.locator(".dock-next .ba-before").count(), await page.locator(".dock-next li").count());
     assert.deepEqual(faults, []);
     await page.context().close();
