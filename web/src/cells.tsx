@@ -1,10 +1,10 @@
 // A grid of words on colored cells (predictions by position). It scrolls sideways where it is wider than the page.
 
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { Slider } from "./controls";
 import { css, inkOn } from "./color";
-import { usePrinting, useTheme } from "./hooks";
+import { usePrinting, useTheme, useWidth } from "./hooks";
 import { hideTip, scrollTip, showTip } from "./tip";
 
 export interface Cell {
@@ -36,6 +36,8 @@ interface Props {
 
 const page = 24;
 const columnWidth = 84;
+/** Between columns, and around the grid: base.css. */
+const [gap, padding] = [2, 3];
 /** Of the text on A4: page.css. */
 const paperWidth = 680;
 
@@ -65,13 +67,13 @@ function nameWidth(names: readonly string[]): number {
 }
 
 function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, column = columnWidth, fromEnd = false, first, count }: Props & { first: number; count: number }) {
-  const area = useRef<HTMLDivElement>(null);
+  const [area, width] = useWidth<HTMLDivElement>();
   const shade = useTheme();
   const [at, set] = useState<readonly [number, number] | null>(null);
   const rows = rowNames.length;
   useLayoutEffect(() => {
     if (fromEnd && area.current !== null) area.current.scrollLeft = area.current.scrollWidth;
-  }, []);
+  }, [width]);
   const box = (row: number, col: number) => area.current?.querySelector<HTMLElement>(`[data-at="${row} ${col}"]`) ?? null;
   const show = (row: number, col: number, aloud: boolean) => {
     set([row, col]);
@@ -119,6 +121,11 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
     );
   }), [cell, first, rows, count, shade]);
   const names = nameWidth(rowNames);
+  // Where the grid scrolls, whole columns fit beside the names of the rows: at its end no sliver of one is left.
+  const least = Math.round(column * 0.8) + gap;
+  const room = width - 2 * padding - names;
+  const scrolls = width > 0 && count * least > room;
+  const columns = scrolls ? `${(room + gap) / Math.max(1, Math.floor(room / least)) - gap}px` : `minmax(${least - gap}px, ${column}px)`;
   return (
     <div
       ref={area}
@@ -127,7 +134,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
       aria-roledescription="grid of predictions"
       aria-label={`${label} ${rows} rows, ${count} columns. Arrow keys move from cell to cell${picks === undefined ? "" : `; Enter: ${picks}`}.`}
       tabIndex={0}
-      style={{ gridTemplateColumns: `${names}px repeat(${count}, minmax(${Math.round(column * 0.8)}px, ${column}px))` }}
+      style={{ gridTemplateColumns: `${names}px repeat(${count}, ${columns})` }}
       onPointerMove={(event) => {
         const found = under(event);
         if (found === null) hide();
@@ -145,6 +152,7 @@ function Grid({ label, rowNames, colNames, colNumbers, cell, onPick, picks, colu
       onBlur={hide}
       onKeyDown={keys}
     >
+      <div class="cells-corner" style={{ gridRow: 1, gridColumn: 1 }} />
       {Array.from({ length: count }, (_, col) => (
         <div key={`name ${col}`} class="cell-name" style={{ gridRow: 1, gridColumn: col + 2 }}>
           {colNumbers !== undefined && <small>{colNumbers[first + col]}</small>}

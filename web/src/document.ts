@@ -11,7 +11,11 @@ export const live = document.getElementById("vitrine-weights") !== null;
 export let edition = 0;
 
 /** What this vocabulary writes for a space, or nothing. */
-export const space = spaceMark([...Object.values(vitrine.pieces ?? {}), ...(vitrine.tokens ?? []).map((token) => token.piece ?? "")]);
+export let space = spaceOf();
+
+function spaceOf(): string | null {
+  return spaceMark([...Object.values(vitrine.pieces ?? {}), ...(vitrine.tokens ?? []).map((token) => token.piece ?? "")]);
+}
 
 /** A piece of this vocabulary, with its spaces and control characters made visible. */
 export function visible(text: string): string {
@@ -54,8 +58,15 @@ function index(): void {
 export function replaceDocument(document: Vitrine): void {
   vitrine = document;
   window.vitrine = document;
+  // Of another model, or of a text that has the first space.
+  space = spaceOf() ?? space;
   ++edition;
   index();
+}
+
+/** Adds spellings of tokens that other answers mention. */
+export function mention(pieces: Record<string, string>): void {
+  Object.assign(vitrine.pieces, pieces);
 }
 
 /** A command line that treats this prompt with this model: `vitrine trace options 'I want to move' --model …`. */

@@ -23,6 +23,12 @@ export function number(value: number | null | undefined, digits = 3): string {
   return `${sign}${mantissa.replace(/\.?0+$/, "")}×10${raised(Number(exponent))}`;
 }
 
+/** A value of a grid whose largest is `most`, with so many decimals as tell the cells apart: "−0.17". */
+export function inCell(value: number, most: number): string {
+  const decimals = most < 0.1 ? 3 : most < 10 ? 2 : most < 100 ? 1 : 0;
+  return value.toFixed(decimals).replace(/^-?0(\.0+)?$/, "0").replace("-", "−");
+}
+
 /** What a reader gets on hover. */
 export function exact(value: number | null | undefined): string {
   return number(value, 4);

@@ -54,6 +54,16 @@ export function paint(canvas: HTMLCanvasElement, rows: number, cols: number, val
   context.putImageData(image, 0, 0);
 }
 
+/** How many characters the longest number of the grid has: in a narrower cell it would stand on its neighbor's. */
+function longestNumber({ rows, cols, value, write }: HeatProps): number {
+  let longest = 0;
+  for (let i = 0; i < rows * cols; ++i) {
+    const one = value(Math.floor(i / cols), i % cols);
+    if (one !== null) longest = Math.max(longest, write!(one).length);
+  }
+  return longest;
+}
+
 /** The width of the reading column in pixels: --column of base.css. */
 function readingColumn(): number {
   return 42.5 * Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
@@ -127,7 +137,7 @@ export function Heat(props: HeatProps) {
   // In a wide figure the grid stands over the reading column, or at its left edge where it is narrower.
   const column = width > 0 ? readingColumn() : 0;
   const shift = width <= column ? 0 : Math.floor((width - Math.max(column, left + wide + lean)) / 2);
-  const numbers = write !== undefined && cell >= 34 && tall >= 18 && rows * cols <= 2000;
+  const numbers = write !== undefined && cell >= 34 && tall >= 18 && rows * cols <= 2000 && cell >= 6.1 * longestNumber(props) + 3;
   return (
     <div ref={box} class="heat" style={width > 0 ? { height: px(top + high + bottom + 2) } : {}}>
       {width > 0 && (

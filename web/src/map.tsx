@@ -6,7 +6,7 @@ import type { Model, Step } from "./data";
 import { spelling, tokenAt, visible, vitrine } from "./document";
 import { count, percent, plural, px, short } from "./format";
 import { useWidth } from "./hooks";
-import { useLive } from "./live/state";
+import { useLive, type Next } from "./live/state";
 import { Drawing, type Mark } from "./marks";
 import { chooseHead } from "./pictures/attention-choice";
 
@@ -216,21 +216,25 @@ export function SmallMap({ step, width, room }: { step: string | null; width: nu
   );
 }
 
+function named(piece: string | null | undefined, token: number): string {
+  return piece === null || piece === undefined ? `#${token}` : visible(piece);
+}
+
 /** The end of the prompt and what the model expects next, on one line. */
 export function AnswerLine() {
-  const { changed } = useLive();
+  // On a live page of the prompt and the model as they are now, as in the dock.
+  const { plain, changed } = useLive();
   const next = vitrine.pictures["next-tokens"];
-  if (next === undefined || !next.available) return null;
   const last = vitrine.tokens.length - 1;
-  const before = { name: spelling(next.ids[last]![0]!), prob: next.probs[last]![0]! };
-  const most = changed?.next[0];
-  // Of the model as the reader has changed it, where it has answered to this prompt.
-  const after = most === undefined || changed!.tokens.join() !== vitrine.prompt.ids.join() ? null : { name: visible(most.piece ?? `#${most.token}`), prob: most.prob };
+  const best = (of: Next | null) => (of?.next[0] === undefined ? null : { name: named(of.next[0].piece, of.next[0].token), prob: of.next[0].prob });
+  const made = next === undefined || !next.available ? null : { name: spelling(next.ids[last]![0]!), prob: next.probs[last]![0]! };
+  const [before, after] = [best(plain) ?? made, best(changed)];
   const now = after ?? before;
+  if (now === null) return null;
   return (
     <span class="answer-line">
-      <bdi>{short(tokenAt(last), 14)}</bdi> → <b><bdi>{short(now.name, 14)}</bdi></b> {percent(now.prob)}
-      {after !== null && <small class="answer-was"> was {after.name === before.name ? "" : <><bdi>{short(before.name, 10)}</bdi> </>}{percent(before.prob)}</small>}
+      <bdi>{short(plain === null ? tokenAt(last) : named(plain.pieces.at(-1), plain.tokens.at(-1)!), 14)}</bdi> → <b><bdi>{short(now.name, 14)}</bdi></b> {percent(now.prob)}
+      {after !== null && before !== null && <small class="answer-was"> was {after.name === before.name ? "" : <><bdi>{short(before.name, 10)}</bdi> </>}{percent(before.prob)}</small>}
     </span>
   );
 }

@@ -7,7 +7,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { launch } from "./browser.mjs";
 import { ended, lookAt, messages, openChat, reload, reproduction, say } from "./chat-page.mjs";
-import { graveFaults, tip, tooWide } from "./checks.mjs";
+import { graveFaults, overlaps, tip, tooWide } from "./checks.mjs";
 import { Mock } from "./mock.mjs";
 import { until } from "./wait.mjs";
 
@@ -52,6 +52,10 @@ describe("looks", () => {
         assert.deepEqual(await graveFaults(page, true), [], where);
       };
       await check("empty");
+      if (size === "desktop") {
+        const [above, below] = await Promise.all(["New conversation", "Import"].map((name) => page.getByRole("button", { name, exact: true }).boundingBox()));
+        assert.ok((below?.y ?? 0) - (above?.y ?? 0) - (above?.height ?? 0) >= 8, "buttons touch each other");
+      }
       await say(page, "Tell me of the wolf");
       await say(page, "And then?");
       await check("answered");
@@ -64,6 +68,7 @@ describe("looks", () => {
         } else await page.locator(".glass .again").waitFor();
         await page.locator(".glass .again summary").click();
         await page.locator(".glass .again .copyable").nth(1).waitFor();
+        assert.deepEqual(await overlaps(page), [], view);
         await check(view);
       }
       await page.keyboard.press("Escape");
@@ -489,7 +494,7 @@ describe("the glass", () => {
     const ofText = await page.locator(".text [data-token]:not(.looked)").evaluateAll((all) => all.map((one) => [Number(one.getAttribute("data-token")), getComputedStyle(one).backgroundColor]));
     const shades = ofText.map(([i, color]) => ({ logprob: tokens[Number(i)]?.logprob ?? 0, light: lightness(String(color)) })).sort((a, b) => a.logprob - b.logprob);
     assert.ok((shades[0]?.light ?? 0) >= (shades.at(-1)?.light ?? 0), "the less likely token has the stronger color");
-    assert.match((await page.locator(".glass").textContent()) ?? "", /In the answer, the stronger the color, the more likely/);
+    assert.match((await page.locator(".glass").textContent()) ?? "", /Colors of the answer: the token’s probability0 %100 %/);
     const layer = answer("/v1/lens", lens).layers[4];
     assert.equal(await page.locator('.cell[data-at="4 1"] bdi').textContent(), layer.positions[0].top[1].piece.replaceAll(" ", "␣"));
     const framed = layer.positions[0].top.findIndex((/** @type {any} */ one) => one.token === tokens[at]?.id);

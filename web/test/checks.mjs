@@ -41,7 +41,7 @@ export const spilt = (part) => part.evaluate((root) => {
   const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let word = words.nextNode(); word !== null; word = words.nextNode()) {
     const parent = word.parentElement;
-    if (parent === null || word.textContent?.trim() === "" || parent.closest(".unseen, svg, pre, option, textarea") !== null) continue;
+    if (parent === null || word.textContent?.trim() === "" || parent.closest(".unseen, svg, pre, option, textarea") !== null || getComputedStyle(parent).clipPath !== "none") continue;
     const range = document.createRange();
     range.selectNodeContents(word);
     for (const box of range.getClientRects()) {
@@ -58,11 +58,22 @@ export const spilt = (part) => part.evaluate((root) => {
   return found;
 });
 
+/** Columns of grids of words of which the reader sees a part, as the grid stands when the page opens. @param {Page} page */
+export const slivers = (page) => page.evaluate(() => [...document.querySelectorAll(".cells")].flatMap((grid) => {
+  const edge = grid.getBoundingClientRect();
+  const left = Math.max(edge.left, ...[...grid.querySelectorAll(".row-name")].map((name) => name.getBoundingClientRect().right));
+  return [...grid.querySelectorAll(".cell-name")].filter((name) => {
+    const box = name.getBoundingClientRect();
+    const seen = Math.min(box.right, edge.right) - Math.max(box.left, left + 4);
+    return seen > 1 && seen < box.width - 5;
+  }).map((name) => `${grid.closest("figure")?.dataset["picture"]}: ${name.textContent}`);
+}));
+
 /** Words of one drawing that stand on each other by more than a hair. @param {Page} page */
 export const overlaps = (page) => page.evaluate(() => {
   /** @type {string[]} */
   const found = [];
-  for (const drawing of document.querySelectorAll("svg.drawing, svg.heat-names")) {
+  for (const drawing of document.querySelectorAll("svg.drawing, svg.heat-names, svg.heat-numbers")) {
     const words = [...drawing.querySelectorAll("text")].filter((text) => text.textContent !== "" && !text.getAttribute("transform")?.includes("rotate") && Number(getComputedStyle(text).opacity) > 0.5);
     const boxes = words.map((text) => text.getBoundingClientRect());
     for (let a = 0; a < words.length; ++a)

@@ -8,6 +8,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { launch, open, openAddress } from "./browser.mjs";
 import { graveFaults, spilt, tooWide } from "./checks.mjs";
@@ -18,7 +19,7 @@ const program = process.env["VITRINE_PROGRAM"];
 const prompt = "Once upon a time there was a king who";
 const folder = mkdtempSync(join(tmpdir(), "vitrine-live-"));
 const path = join(folder, "page.html");
-const looks = /** @type {const} */ ([[1280, false], [720, true], [390, false], [390, true]]);
+const looks = /** @type {const} */ ([[1280, false], [720, true], [390, false], [390, true], [320, false]]);
 
 /** @type {import("playwright-core").Browser} */
 let browser;
@@ -320,13 +321,15 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const most = Math.max(...written.flat());
     for (const [i, row] of rows.entries()) for (const k of [0, 1]) near(row.widths[k] ?? NaN, (100 * (written[i]?.[k] ?? NaN)) / most, `${row.said}, bar ${k}`, 0.2);
     assert.ok(rows.some((row) => Math.abs((row.widths[0] ?? 0) - (row.widths[1] ?? 0)) > 3), "nothing has moved");
-    // The dock says the same, and in the same way.
+    // The dock and the rail say the same, and the dock in the same way.
+    const [first = ""] = await page.locator(".dock-next li").evaluateAll((all) => all.map((one) => `${one.querySelector("bdi")?.textContent} ${one.querySelector("b")?.textContent}`));
+    assert.ok(((await page.locator(".rail .answer-line").textContent()) ?? "").endsWith(`→ ${first}`), first);
     assert.equal(await page.locator(".dock-next .ba-before").count(), await page.locator(".dock-next li").count());
     assert.deepEqual(faults, []);
     await page.context().close();
   });
 
-  test("pictures of the run say that they show the model without the reader's changes", async () => {
+  test("pictures of the run are drawn of the changed model, or say that they show the model without the reader's changes", async () => {
     const { page, faults } = await openLive();
     const ofRun = await page.locator("figure:has(.figure-title .made.run)").count();
     assert.ok(ofRun > 10);
@@ -335,7 +338,17 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await part.locator("[data-part='head 1.3']").click();
     await part.locator("[data-part='mlp 2']").click();
     await page.locator(".dock-changes").waitFor();
+    await quiet(page);
     assert.equal(await page.locator("figure .unchanged").count(), ofRun);
+    const answer = (await page.locator(".dock-next li").first().textContent()) ?? "";
+    const figure = page.locator("figure[data-picture=next-tokens]");
+    // An engine without such pictures leaves them as they are, and they say so.
+    if ((await figure.locator(".edited").count()) === 1) {
+      assert.match((await figure.locator(".edited").textContent()) ?? "", /^With your 2 changes/);
+      assert.match((await page.locator("figure[data-picture=attention] .edited").textContent()) ?? "", /^With your 2 changes/);
+      const shown = await figure.locator(".cell").evaluateAll((all) => all.filter((cell) => cell.getAttribute("data-at")?.startsWith("0 ")).at(-1)?.textContent);
+      assert.equal(shown, answer, "the picture and the dock say two things");
+    }
     assert.match((await page.locator("figure[data-picture=logit-lens] .unchanged").textContent()) ?? "", /2 changes/);
     await page.locator(".dock-changes").click();
     await page.locator(".unchanged").first().waitFor({ state: "detached" });
@@ -391,6 +404,11 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     const theirs = JSON.parse(run("vitrine picture gradient-norms --json --compute f32 --model \"$(ls *.gguf)\" 'The wolf said to'"));
     near(shown.pictures["gradient-norms"].loss, theirs.pictures["gradient-norms"].loss, "the loss");
     assert.deepEqual(await headings(), before);
+    // A prompt of one token has nothing to learn from; behind it the step is there again.
+    await page.locator(".dock textarea").fill("");
+    await page.locator("#back-propagation").waitFor({ state: "detached" });
+    await page.locator(".dock textarea").fill("The wolf said");
+    await page.locator("#back-propagation").waitFor();
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -446,6 +464,46 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await page.context().close();
   });
 
+  test("a reader's own model takes the place of the page's, and what is none is refused in plain words", async () => {
+    run(`vitrine convert '${fileURLToPath(new URL("../../models/tales9m", import.meta.url))}' own.gguf --dtype q4_0`);
+    const { page, faults } = await openLive();
+    const part = page.locator("#own-model");
+    const choose = part.getByLabel("GGUF file");
+    const before = await page.locator(".dock-next li").allTextContents();
+    await choose.setInputFiles({ name: "notes.gguf", mimeType: "application/octet-stream", buffer: Buffer.from("some notes") });
+    await part.getByText("notes.gguf is not a GGUF file").waitFor();
+    await choose.setInputFiles({ name: "broken.gguf", mimeType: "application/octet-stream", buffer: readFileSync(join(folder, "own.gguf")).subarray(0, 100000) });
+    await part.getByRole("button", { name: "Open broken.gguf" }).click();
+    await part.getByText("broken.gguf cannot be opened, and the page goes on with its model.").waitFor();
+    assert.deepEqual(await page.locator(".dock-next li").allTextContents(), before);
+
+    // Dropped on the page, anywhere.
+    const dropped = await page.evaluateHandle((base64) => {
+      const data = new DataTransfer();
+      data.items.add(new File([Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))], "own.gguf"));
+      return data;
+    }, readFileSync(join(folder, "own.gguf")).toString("base64"));
+    await page.locator("main").dispatchEvent("drop", { dataTransfer: dropped });
+    await part.getByText("MB. The weights stay in their type").waitFor();
+    await part.getByRole("button", { name: "Open own.gguf" }).click();
+    await part.getByText("The page now runs own.gguf.").waitFor();
+    await quiet(page);
+    const next = await trial(page, "next");
+    const [predict = ""] = await offered(next);
+    assert.match(predict, /--model own\.gguf/);
+    sameBars(await bars(next), JSON.parse(run(`${predict} --json --top 64`)).predictions[0].top, predict);
+    assert.notDeepEqual(await page.locator(".dock-next li").allTextContents(), before);
+    const off = await trial(page, "off");
+    await off.locator("[data-part='head 1.3']").click();
+    await page.locator(".dock-changes").waitFor();
+    await quiet(page);
+    const [recipe = "", intervene = ""] = await offered(off);
+    writeFileSync(join(folder, "recipe.yaml"), recipe);
+    sameBars((await bars(off)).filter((one) => one.probability > 0), JSON.parse(run(`${intervene} --json --top 100`)).after[0].top, recipe);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
   test("on paper there is nothing to try", async () => {
     const { page, faults } = await openLive();
     await trial(page, "row");
@@ -465,6 +523,30 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     assert.match((await page.locator(".dock-trouble").textContent()) ?? "", /1024|context/);
     await page.locator(".dock textarea").fill(prompt);
     await page.locator(".dock-trouble").waitFor({ state: "detached" });
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("what is wrong is said in the words of the page", async () => {
+    const { page, faults } = await openLive();
+    const off = await trial(page, "off");
+    await off.getByText("Steer: add a direction").click();
+    await off.getByLabel("plus").fill("x".repeat(6000));
+    await off.getByLabel("minus").fill("y");
+    await page.locator(".dock-trouble").waitFor();
+    assert.match((await page.locator(".dock-trouble").textContent()) ?? "", /^Steer, “plus”: the text has 6001 tokens/);
+    await off.getByRole("button", { name: "No direction" }).click();
+    await quiet(page);
+    const train = await trial(page, "train");
+    await train.getByLabel("Should follow").fill("");
+    await train.getByRole("button", { name: "Train one step" }).click();
+    await train.getByText("Write what should follow the prompt.").waitFor();
+    // A word that goes on within the prompt's last token.
+    await train.getByLabel("Should follow").fill("le");
+    await train.getByRole("button", { name: "Train one step" }).click();
+    await train.locator("[role=status], .live-head", { hasText: /Should follow: |The loss on “le”/ }).first().waitFor();
+    assert.doesNotMatch((await train.textContent()) ?? "", /--target|interventions|edits:|recipe:/);
+    assert.equal(await page.locator(".dock-trouble").count(), 0, "what was wrong is put right");
     assert.deepEqual(faults, []);
     await page.context().close();
   });

@@ -210,7 +210,7 @@ export class Mock {
       case "/v1/heads":
         return json(200, {
           token: body.token,
-          layers: Array.from({ length: layers }, (_, layer) => ({ layer, heads: Array.from({ length: heads }, (_, head) => 4 * dice("effect", layer, head, body.token, body.against ?? "") - 2), mlp: 3 * dice("mlp", layer, body.token) - 1 })),
+          layers: Array.from({ length: layers }, (_, layer) => ({ layer, heads: Array.from({ length: heads }, (_, head) => (4 * dice("effect", layer, head, body.token, body.against ?? "") - 2) * (head % 2 === 0 ? 1 : 0.003)), mlp: 3 * dice("mlp", layer, body.token) - 1 })),
           embed: 0.25, bias: 0,
         });
       case "/v1/steer": {

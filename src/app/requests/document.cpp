@@ -2,12 +2,25 @@
 #include "picture/data/document.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
 
 #include "picture/page/page.h"
 #include "requests/shared.h"
 
 namespace vitrine {
 namespace {
+
+// Those that show the observed run alone: others run the model in their own way, which an edit would not reach.
+constexpr std::array<std::string_view, 2> kEdited = {"next-tokens", "attention"};
+
+void check_edited(const std::vector<std::string>& names) {
+  const bool all =
+      std::ranges::all_of(names, [](const std::string& name) { return std::ranges::find(kEdited, name) != kEdited.end(); });
+  if (names.empty() || !all)
+    throw invalid("edits", "\"edits\" change the pictures next-tokens and attention; name them, and no others, in \"pictures\"");
+}
 
 RequestAnswer document_answer(const Host& host, Fields& fields) {
   PicturePrompt prompt = read_prompt(host, fields);
@@ -24,10 +37,18 @@ RequestAnswer document_answer(const Host& host, Fields& fields) {
   const auto known = chapters();
   if (std::none_of(known.begin(), known.end(), [&](const Chapter& one) { return chapter == one.name; }))
     throw invalid("chapter", "the book has no chapter \"" + chapter + "\"");
+  const OrderedJson* edits = fields.find("edits");
+  const bool edited = edits != nullptr && !edits->empty();
+  if (edited) check_edited(names);
+  std::unique_ptr<Interventions> planned;
   std::optional<DocumentRuns> runs;
   RequestAnswer answer;
   while (answer.json.is_null())
     host.run([&](Engine& engine) {
+      if (!runs && edited) {
+        planned = planned_edits(engine, edits, prompt.ids);
+        options.edits = planned.get();
+      }
       if (!runs)
         runs = names.empty() ? explain_runs(engine, prompt, options, chapter) : DocumentRuns(engine, prompt, options, names);
       runs->next();
@@ -44,6 +65,9 @@ Request document_request() {
           joined({prompt_fields(),
                   {{"pictures", texts, "Only these pictures, without steps. Default: all, and the steps."},
                    {"chapter", text, "The chapter of the book whose steps and pictures are wanted. Default: next-word."},
+                   {"edits", list,
+                    "Changes to the model, in the format of the list interventions in docs/intervene.md; with the "
+                    "pictures next-tokens and attention, which then show the changed model."},
                    {"gradients", boolean, "Include the pictures that run the model backward. Default: true."},
                    {"layer", integer, "The layer.", Use::honored, 0, 1e6},
                    {"head", integer, "The head of pictures of one head.", Use::honored, 0, 1e6},

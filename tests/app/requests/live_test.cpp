@@ -57,6 +57,27 @@ TEST_F(LiveTest, NextTellsWhatSamplingKeeps) {
   EXPECT_EQ(answer["next"][2]["kept"], 0.0);
 }
 
+TEST_F(LiveTest, EditedPicturesShowTheChangedModel) {
+  const Json edits = {{{"head", "1.3"}, {"do", "zero"}}, {{"mlp", "2"}, {"do", "zero"}}};
+  const Json next = ask("next", {{"prompt", text}, {"top", 10}, {"edits", edits}});
+  const Json document = ask("document", {{"prompt", text}, {"pictures", {"next-tokens", "attention"}}, {"edits", edits}});
+  const Json& shown = document["pictures"]["next-tokens"];
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(shown["ids"].back()[i], next["next"][i]["token"]);
+    EXPECT_NEAR(shown["probs"].back()[i].get<double>(), next["next"][i]["prob"].get<double>(), 1e-6);
+  }
+  const Json plain = ask("document", {{"prompt", text}, {"pictures", {"next-tokens", "attention"}}});
+  EXPECT_NE(plain["pictures"]["next-tokens"]["probs"], shown["probs"]);
+  // What comes before the change stays, what comes behind it does not.
+  const auto patterns = [](const Json& of, size_t layer) { return of["pictures"]["attention"]["patterns"][layer]; };
+  EXPECT_EQ(patterns(document, 1), patterns(plain, 1));
+  EXPECT_NE(patterns(document, 2), patterns(plain, 2));
+  EXPECT_NE(refused("document", {{"prompt", text}, {"pictures", {"logit-attribution"}}, {"edits", edits}})
+                .find("\"edits\" change the pictures next-tokens and attention"),
+            std::string::npos);
+  EXPECT_NE(refused("document", {{"prompt", text}, {"edits", edits}}).find("name them"), std::string::npos);
+}
+
 TEST_F(LiveTest, EditsGiveWhatAnInterventionGives) {
   const Json edits = Json::array({{{"head", "3.1"}, {"do", "zero"}}, {{"mlp", "2"}, {"do", "mean"}}});
   const Json patched = ask("patch", {{"prompt", text}, {"interventions", edits}, {"top", 5}});

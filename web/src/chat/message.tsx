@@ -121,9 +121,9 @@ function Text({ message, looked }: { message: Message; looked: number | null }) 
   const shaded = looked !== null;
   const body = useMemo(() => {
     const styles = tokens.map((token, i) => {
-      // The more likely, the stronger, as in the logit lens; half of the scale keeps the text quiet.
-      const shade = 0.5 * probability(token.logprob);
-      return shaded && i >= message.given ? { background: css("sequential", shade, 1), color: inkOn("sequential", shade, 1) } : {};
+      // The same color means the same probability as in the logit lens.
+      const share = probability(token.logprob);
+      return shaded && i >= message.given ? { background: css("sequential", share, 1), color: inkOn("sequential", share, 1) } : {};
     });
     return blocks(text, parts(text, tokens)).map(({ code, pieces }, block) => {
       const laid = pieces.map((one, i) => (one.token === null ? one.text : <span key={i} data-token={one.token} style={styles[one.token]!}>{one.text}</span>));

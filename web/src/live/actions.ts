@@ -1,7 +1,7 @@
 // What a reader does, and what is computed then: at every key the next token, after a pause the pictures of the page.
 
 import type { Vitrine } from "../data";
-import { replaceDocument, vitrine } from "../document";
+import { mention, replaceDocument, vitrine } from "../document";
 import { withOptions } from "../options";
 import type { Engine } from "./engine";
 import { keepSteps } from "./keep";
@@ -10,7 +10,11 @@ import { written } from "./written";
 
 const shownTokens = 64;
 const pause = 500;
+/** The pictures of the run that the engine draws of a changed model, too. */
+const editedPictures = ["next-tokens", "attention"] as const;
 
+/** A document with every step that the page can have. */
+let fullest: Vitrine = vitrine;
 let drawAgain: () => void = () => undefined;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -34,10 +38,28 @@ async function predict(): Promise<void> {
       engine.ask<Next>("next", body, "plain"),
       changes.length === 0 ? null : engine.ask<Next>("next", { ...body, edits: changes }, "changed"),
     ]);
-    if (plain !== null) set({ plain, trouble: "", ...(changes.length === 0 ? { changed: null } : {}) });
+    if (plain !== null) set({ plain, trouble: "", ...(changes.length === 0 ? { changed: null, edited: null } : {}) });
     if (changed !== null) set({ changed });
   } catch (error) {
     told(error);
+  }
+}
+
+/** The pictures that can be drawn of the changed model. */
+async function drawEdited(): Promise<void> {
+  const { engine, prompt } = state();
+  const changes = edits(state());
+  const names = editedPictures.filter((name) => vitrine.pictures[name]?.available === true);
+  if (engine === null || changes.length === 0 || names.length === 0) return;
+  const of = JSON.stringify(changes);
+  try {
+    const document = await engine.ask<Vitrine & { ignored_fields?: string[] }>("document", { ...promptField(prompt), pictures: names, edits: changes }, "edited");
+    if (document === null || prompt !== state().prompt || of !== JSON.stringify(edits(state()))) return;
+    if (document.ignored_fields?.includes("edits") === true) return;  // it shows the model as it is
+    mention(document.pieces);
+    set({ edited: document });
+  } catch {
+    set({ edited: null });  // the prediction has told what is wrong
   }
 }
 
@@ -45,7 +67,8 @@ async function predict(): Promise<void> {
 async function predictChanged(): Promise<void> {
   const { engine, prompt, sampling } = state();
   const changes = edits(state());
-  if (engine === null || changes.length === 0) return set({ changed: null });
+  if (engine === null || changes.length === 0) return set({ changed: null, edited: null, trouble: "" });
+  void drawEdited();
   try {
     const changed = await engine.ask<Next>("next", { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens, edits: changes }, "changed");
     if (changed !== null) set({ changed, trouble: "" });
@@ -63,20 +86,26 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
     const document = await made(engine, promptField(prompt));
     if (document === null || prompt !== state().prompt) return;
     const now = withOptions(document, engine.commandOptions);
-    const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(vitrine, state().old, now);
+    // A prompt of one token has no step of gradients; the next one has it again.
+    if (whole && now.steps.length >= fullest.steps.length) fullest = now;
+    const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(fullest, now);
     replaceDocument(kept);
-    set({ drawing: false, old });
+    set({ drawing: false, old, edited: null });
     drawAgain();
+    void drawEdited();
   } catch (error) {
     set({ drawing: false });
     told(error);
   }
 }
 
-const draw = () => drawFrom(false, (engine, body) => engine.ask<Vitrine>("document", { ...body, gradients: false }, "document"));
+/** Which document the page is made of. */
+const chapter = () => (vitrine.chapter === undefined ? {} : { chapter: vitrine.chapter.name });
+
+const draw = () => drawFrom(false, (engine, body) => engine.ask<Vitrine>("document", { ...body, ...chapter(), gradients: false }, "document"));
 
 /** The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. */
-export const drawGradients = () => drawFrom(true, (engine, body) => engine.askApart<Vitrine>("document", { ...body, gradients: true }));
+export const drawGradients = () => drawFrom(true, (engine, body) => engine.askApart<Vitrine>("document", { ...body, ...chapter(), gradients: true }));
 
 export function setPrompt(prompt: string): void {
   const { where, off, units } = state();
@@ -130,6 +159,30 @@ export async function goOn(tokens: number): Promise<void> {
   } catch (error) {
     told(error);
   }
+}
+
+/** Puts the reader's own model in the place of the page's, once it has answered for the prompt. Throws what is wrong with it. */
+export async function openModel(file: File): Promise<void> {
+  const { engine: before, prompt } = state();
+  if (before === null || before.other === null) return;
+  const engine = await before.other(file);
+  let old: ReadonlySet<string>;
+  try {
+    const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
+    if (document === null) return;
+    clearTimeout(timer);
+    ({ kept: fullest, old } = keepSteps(fullest, withOptions(document, engine.commandOptions)));
+    replaceDocument(fullest);
+  } catch (error) {
+    engine.end();
+    throw error;
+  }
+  engine.onBusy((busy) => set({ busy }));
+  before.end();
+  set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
+  drawAgain();
+  if (prompt === state().prompt) void predict();
+  else setPrompt(state().prompt);
 }
 
 /** The first answer, to the prompt that the page was made with. */

@@ -1,6 +1,8 @@
 // The engine of a live page, behind one question: `ask(request, body)`, the requests of src/app/requests/request.h. Where it runs is its
 // own affair: in a thread of the page (thread.ts), or in the server that gave the page (server.ts).
 
+import { inWords } from "./words";
+
 export interface Engine {
   /**
    * The engine's answer; null where a newer request of the same `lane` has taken this one's place.
@@ -15,6 +17,13 @@ export interface Engine {
   onBusy: (listener: (busy: boolean) => void) => void;
   /** The model's file, for a reader who wants to go on with the program; null: the program has it already. */
   file: { name: string; bytes: () => Promise<Blob> } | null;
+  /**
+   * An engine of its own with a file of the reader's, once it has opened it; this one goes on. Null: it cannot. Throws what the engine
+   * says of the file.
+   */
+  other: ((file: File) => Promise<Engine>) | null;
+  /** Gives its memory back; it answers nothing any more. */
+  end: () => void;
   /** "--model NAME" of the program's command lines, and the options with which they give the engine's numbers. */
   commandModel: string;
   commandOptions: string;
@@ -23,7 +32,7 @@ export interface Engine {
 /** An answer's document. Errors: what the engine says is wrong. */
 export function read<T>(answer: string): T {
   const said = JSON.parse(answer) as T & { error?: { message: string } };
-  if (said.error !== undefined) throw new Error(said.error.message);
+  if (said.error !== undefined) throw new Error(inWords(said.error.message));
   return said;
 }
 

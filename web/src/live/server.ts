@@ -3,6 +3,7 @@
 import { askServerText } from "../served/ask";
 import { read, type Engine } from "./engine";
 import { Line, type Send } from "./line";
+import { inWords } from "./words";
 
 /** Null on a page that no server gave. */
 export function engineOfServer(): Engine | null {
@@ -12,7 +13,9 @@ export function engineOfServer(): Engine | null {
   const last = { milliseconds: 0, bytes: 0 };
   const send: Send = async (request, body, signal) => {
     const from = performance.now();
-    const answer = await askServerText(`v1/live/${request}`, body, signal);
+    const answer = await askServerText(`v1/live/${request}`, body, signal).catch((error: unknown) => {
+      throw error instanceof Error ? new Error(inWords(error.message), { cause: error }) : error;
+    });
     last.milliseconds = performance.now() - from;
     return answer;
   };
@@ -33,6 +36,8 @@ export function engineOfServer(): Engine | null {
       told = listener;
     },
     file: null,
+    other: null,
+    end: () => undefined,
     commandModel: model.command_model,
     commandOptions: model.command_options,
   };

@@ -1,6 +1,7 @@
 // What a reader of a live page has asked for, and what the engine has answered. Parts are replaced, never changed, and whoever
 // draws them is told.
 
+import type { Vitrine } from "../data";
 import { vitrine } from "../document";
 import type { TokenLogprob } from "../results";
 import { store } from "../store";
@@ -53,6 +54,8 @@ export interface State {
   /** Of the model as it is, and of the changed one (null where nothing is changed). */
   plain: Next | null;
   changed: Next | null;
+  /** Pictures of the changed model, by their names; null: there are none. */
+  edited: Vitrine | null;
   /** What the engine refused, in its words. */
   trouble: string;
   /** The engine works. */
@@ -64,7 +67,7 @@ export interface State {
 }
 
 export const { state, set, use: useLive } = store<State>({
-  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(),
+  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(), edited: null,
 });
 
 /** Whether the page's prompt is ids, because it was given so or the model has no tokenizer. */

@@ -47,12 +47,8 @@ class Thread {
   }
 }
 
-/** The engine in the page's own elements (see src/app/picture/page); null on a page without them. */
-export function engineOfPage(): Engine | null {
-  const text = (id: string) => document.getElementById(id)?.textContent ?? "";
-  if (text("vitrine-engine") === "" || text("vitrine-weights") === "") return null;
-  const fileName = document.getElementById("vitrine-weights")!.dataset["name"] ?? "model.gguf";
-  const thread = new Thread({ engine: text("vitrine-engine"), weights: text("vitrine-weights"), name: fileName });
+/** The engine of a thread that has a model's file: packed, or the reader's own. */
+function engineOf(thread: Thread, weights: string | File, name: string): Engine {
   let told: (busy: boolean) => void = () => undefined;
   const line = new Line(thread.send, (busy) => told(busy));
   return {
@@ -61,7 +57,7 @@ export function engineOfPage(): Engine | null {
       return answer === null ? null : read<T>(answer);
     },
     askApart: async <T>(request: string, body: object) => {
-      const apart = new Thread({ engine: await thread.module, weights: text("vitrine-weights"), name: fileName });
+      const apart = new Thread({ engine: await thread.module, weights, name });
       try {
         return read<T>(await apart.send(request, JSON.stringify(body), new AbortController().signal));
       } finally {
@@ -72,8 +68,27 @@ export function engineOfPage(): Engine | null {
     onBusy: (listener) => {
       told = listener;
     },
-    file: { name: fileName, bytes: async () => new Blob([await unpack(text("vitrine-weights"))]) },
-    commandModel: `--model ${/^[\w.-]+$/.test(fileName) ? fileName : quoted(fileName)}`,
+    file: { name, bytes: async () => (typeof weights === "string" ? new Blob([await unpack(weights)]) : weights) },
+    other: async (file) => {
+      const next = new Thread({ engine: await thread.module, weights: file, name: file.name });
+      try {
+        await next.module;
+      } catch (error) {
+        next.end();
+        throw error;
+      }
+      return engineOf(next, file, file.name);
+    },
+    end: () => thread.end(),
+    commandModel: `--model ${/^[\w.-]+$/.test(name) ? name : quoted(name)}`,
     commandOptions: "--compute f32",
   };
+}
+
+/** The engine in the page's own elements (see src/app/picture/page); null on a page without them. */
+export function engineOfPage(): Engine | null {
+  const text = (id: string) => document.getElementById(id)?.textContent ?? "";
+  if (text("vitrine-engine") === "" || text("vitrine-weights") === "") return null;
+  const name = document.getElementById("vitrine-weights")!.dataset["name"] ?? "model.gguf";
+  return engineOf(new Thread({ engine: text("vitrine-engine"), weights: text("vitrine-weights"), name }), text("vitrine-weights"), name);
 }

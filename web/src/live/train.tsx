@@ -32,6 +32,7 @@ export function TrainStep() {
   if (byIds()) return <p>A step of training needs a text, and this page's prompt is given as ids.</p>;
   const run = async () => {
     if (engine === null) return;
+    if (target === "") return say("Write what should follow the prompt.");
     say("Training …");
     const from = performance.now();
     try {

@@ -5,6 +5,8 @@
 const [success, badDescriptor, invalid, noEntry, notSupported] = [0, 8, 28, 44, 52];
 const [folderType, fileType] = [3, 4];
 const [folder, firstFile] = [3, 4];
+/** Of a file: it is copied through the page's memory. */
+const mostAtOnce = 1 << 24;
 
 export interface Wasi {
   imports: WebAssembly.Imports;
@@ -12,8 +14,15 @@ export interface Wasi {
   memory: WebAssembly.Memory;
 }
 
+/** A file that is read piece by piece. */
+export interface Source {
+  size: number;
+  /** The bytes from `from` on, at most `length` of them. */
+  read: (from: number, length: number) => Uint8Array;
+}
+
 /** `name`: of the file, in the only folder that there is, "/". */
-export function wasi(name: string, bytes: Uint8Array): Wasi {
+export function wasi(name: string, file: Source): Wasi {
   const places = new Map<number, number>();  // where each open descriptor of the file reads next
   let said = "";
   const system: Wasi = { imports: {}, memory: new WebAssembly.Memory({ initial: 0 }) };
@@ -25,9 +34,13 @@ export function wasi(name: string, bytes: Uint8Array): Wasi {
     let at = from;
     for (let i = 0; i < count; ++i) {
       const [to, length] = [view().getUint32(list + 8 * i, true), view().getUint32(list + 8 * i + 4, true)];
-      const part = bytes.subarray(at, at + length);
-      new Uint8Array(system.memory.buffer).set(part, to);
-      at += part.length;
+      for (let done = 0; done < length; ) {
+        const part = file.read(at, Math.min(length - done, mostAtOnce));
+        if (part.length === 0) break;
+        new Uint8Array(system.memory.buffer).set(part, to + done);
+        done += part.length;
+        at += part.length;
+      }
     }
     return at - from;
   };
@@ -61,13 +74,13 @@ export function wasi(name: string, bytes: Uint8Array): Wasi {
     },
     path_filestat_get(_fd: number, _flags: number, path: number, length: number, out: number) {
       const asked = text(path, length);
-      if (isFile(asked)) stat(out, fileType, bytes.length);
+      if (isFile(asked)) stat(out, fileType, file.size);
       else if (asked === "." || asked === "/" || asked === "") stat(out, folderType, 0);
       else return noEntry;
       return success;
     },
     fd_filestat_get(fd: number, out: number) {
-      if (places.has(fd)) stat(out, fileType, bytes.length);
+      if (places.has(fd)) stat(out, fileType, file.size);
       else if (fd === folder) stat(out, folderType, 0);
       else return badDescriptor;
       return success;
@@ -97,7 +110,7 @@ export function wasi(name: string, bytes: Uint8Array): Wasi {
     fd_seek(fd: number, offset: bigint, whence: number, out: number) {
       const from = places.get(fd);
       if (from === undefined) return badDescriptor;
-      const to = Number(offset) + (whence === 0 ? 0 : whence === 1 ? from : bytes.length);
+      const to = Number(offset) + (whence === 0 ? 0 : whence === 1 ? from : file.size);
       if (to < 0) return invalid;
       places.set(fd, to);
       view().setBigUint64(out, BigInt(to), true);

@@ -2,13 +2,13 @@
 // Messages in: a Start, then Questions. Messages out: Ready, then one Reply to each question, in their order.
 
 import { unpack } from "./unpack";
-import { wasi, type Wasi } from "./wasi";
+import { wasi, type Source, type Wasi } from "./wasi";
 
 export interface Start {
   /** Compiled already (by another thread), or packed as unpack.ts reads it. */
   engine: WebAssembly.Module | string;
-  /** The model file, packed likewise. */
-  weights: string;
+  /** The model file: packed likewise, or a file of the reader's, which is read here and goes nowhere else. */
+  weights: string | File;
   /** Name of the model file, as the engine and its commands call it. */
   name: string;
 }
@@ -36,6 +36,11 @@ export interface Reply {
 
 export interface Failure {
   failed: string;
+}
+
+// Only threads have it, and the compiler is told of pages.
+declare class FileReaderSync {
+  readAsArrayBuffer(part: Blob): ArrayBuffer;
 }
 
 interface Exports {
@@ -88,9 +93,18 @@ class Engine {
 
 let engine: Engine | undefined;
 
+async function sourceOf(weights: string | File): Promise<Source> {
+  if (typeof weights === "string") {
+    const bytes = await unpack(weights);
+    return { size: bytes.length, read: (from, length) => bytes.subarray(from, from + length) };
+  }
+  const reader = new FileReaderSync();
+  return { size: weights.size, read: (from, length) => new Uint8Array(reader.readAsArrayBuffer(weights.slice(from, from + length))) };
+}
+
 async function start({ engine: given, weights, name }: Start): Promise<void> {
-  const [module, bytes] = await Promise.all([typeof given === "string" ? unpack(given).then((packed) => WebAssembly.compile(packed)) : given, unpack(weights)]);
-  const system = wasi(name, bytes);
+  const [module, source] = await Promise.all([typeof given === "string" ? unpack(given).then((packed) => WebAssembly.compile(packed)) : given, sourceOf(weights)]);
+  const system = wasi(name, source);
   engine = new Engine(await WebAssembly.instantiate(module, system.imports), system);
   const wrong = engine.open(name);
   if (wrong !== "") throw new Error(wrong);

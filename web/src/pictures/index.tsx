@@ -6,7 +6,7 @@ import { Charts } from "../charts";
 import type { PictureName } from "../data";
 import { edition, vitrine } from "../document";
 import { Figure } from "../figure";
-import { Unchanged } from "../live/unchanged";
+import { Changes, useEdited } from "../live/changes";
 import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
@@ -52,7 +52,9 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {
-  const picture = vitrine.pictures[name];
+  const own = vitrine.pictures[name];
+  const edited = useEdited(name);
+  const picture = edited ?? own;
   if (picture === undefined) return null;
   if (!picture.available)
     return (
@@ -63,7 +65,7 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
   const Draw = (drawings[name] ?? Charts) as (props: { picture: unknown }) => JSX.Element;
   return (
     <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} made={picture.made} wide={picture.wide} table={() => tablesOf(picture)}>
-      <Unchanged made={picture.made} />
+      <Changes made={picture.made} edited={edited !== null} />
       <Draw key={edition} picture={picture} />
     </Figure>
   );

@@ -117,6 +117,7 @@ ObserveOptions observe_options(const PictureOptions& options, const ModelFacts& 
   observe.row_head = options.head.value_or(0);
   observe.row_target = options.position.value_or(-1);
   observe.memory = options.memory;
+  observe.edits = options.edits;
   return observe;
 }
 

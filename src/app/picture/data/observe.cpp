@@ -10,6 +10,7 @@
 #include "model/layer_name.h"
 #include "ops/head.h"
 #include "ops/linear.h"
+#include "ops/listener_chain.h"
 #include "picture/data/norm_inputs.h"
 
 namespace vitrine {
@@ -396,7 +397,8 @@ Observation observe(Engine& engine, std::span<const int32_t> ids, const ModelFac
   out.tokens = static_cast<int64_t>(ids.size());
   prepare(facts, options, out);
   Observer observer(facts, options, out);
-  run_all(engine, ids, observer, [&](const Step& step, const Tensor& x, int64_t first) {
+  ListenerChain edited({options.edits, &observer});
+  run_all(engine, ids, edited, [&](const Step& step, const Tensor& x, int64_t first) {
     const int64_t last = x.rows() - 1;
     if (first_not_finite(x) >= 0) engine.report_not_finite(step, std::span(&last, 1));
     if ((options.needs & kNeedLogits) != 0) see_logits(engine, ids, x, first, x.rows(), options, out);

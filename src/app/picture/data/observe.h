@@ -73,6 +73,7 @@ struct ObserveOptions {
   int64_t row_layer = 0, row_head = 0, row_target = -1;  // the row of scores; target -1: the last
   int64_t top = 10;                                      // next tokens kept for each position
   size_t memory = 0;                                     // bytes that may be kept; 0: what the system has left
+  Listener* edits = nullptr;                             // changes the run before it is looked at
 };
 
 struct Observation {

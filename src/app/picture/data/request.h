@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/context.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
@@ -29,6 +30,7 @@ struct PictureOptions {
   std::vector<std::string> words = {};   // of embedding-cosine; empty: a usual choice
   std::string sum = {};                  // of embedding-neighbors, "king - man + woman"; empty: that one
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
+  Listener* edits = nullptr;             // changes the run that is observed, and no other; outlives what is made with it
   bool gradients = true;                 // false: pictures that run the model backward are absent
   std::string book = {};                 // models/book, the folder of training runs; empty: pictures of logs are absent
 };

@@ -3,6 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Choice, Slider } from "../../controls";
 import { percent, piece } from "../../format";
+import { ScaleKey } from "../../heat";
 import { closeGlass, look } from "../actions";
 import { set, useApp, type View } from "../state";
 import { probability } from "../tokens";
@@ -54,7 +55,7 @@ export function Glass({ one, message, token: at }: { one: Conversation; message:
         <Slider label="Token" min={0} max={last} value={at} onChange={(to) => look(message, to)} says={`${at + 1} of ${last + 1}`} />
         <button type="button" aria-label="The next token" disabled={at === last} onClick={() => look(message, at + 1)}>›</button>
       </div>
-      {message.tokens.length > message.given && <p class="remark">In the answer, the stronger the color, the more likely the token was.</p>}
+      {message.tokens.length > message.given && <ScaleKey scale="sequential" label="Colors of the answer: the token’s probability" low="0 %" high="100 %" />}
       <Choice label="Show" options={views} value={view} onChange={(chosen) => set({ view: chosen })} />
       <Guard key={view === "change" ? view : `${view} ${at}`}>
         {view === "alternatives" && <Alternatives message={message} at={at} step={step} />}

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { Choice } from "../../controls";
-import { exact, number, piece } from "../../format";
+import { exact, inCell, number, piece } from "../../format";
 import { Heat, ScaleKey } from "../../heat";
 import { propose } from "../actions";
 import { commandLine, Reproduce } from "../reproduce";
@@ -66,9 +66,9 @@ function Grid({ told }: { told: Effects }) {
         colNames={[...Array.from({ length: heads }, (_, head) => String(head)), "MLP"]}
         rowTitle="layer"
         colTitle="head"
-        cell={38}
+        cell={44}
         tall={22}
-        write={(one) => number(one, 2)}
+        write={(one) => inCell(one, most)}
         describe={(row, col) => `${name(row, col)}\n${exact(value(row, col))}`}
         onPick={(row, col) => propose({ part: col < heads ? "head" : "mlp", layer: told.layers[row]!.layer, head: Math.min(col, heads - 1) })}
         picks="switches this part off"
