@@ -12,13 +12,13 @@ namespace {
 
 using Eigen::Index;
 
-Eigen::RowVectorXd row_of(const Vector& v) {
+Eigen::RowVectorXd bias_of(const Vector& v) {
   Eigen::RowVectorXd row(v ? v.size : 0);
   for (Index i = 0; i < row.size(); ++i) row[i] = v.at<double>(i);
   return row.isZero(0) ? Eigen::RowVectorXd() : row;
 }
 
-std::vector<float> numbers(const RowsF& rows) { return {rows.data(), rows.data() + rows.size()}; }
+std::vector<float> stored_factor(const RowsF& rows) { return {rows.data(), rows.data() + rows.size()}; }
 
 }  // namespace
 
@@ -55,9 +55,9 @@ AttentionFormula::AttentionFormula(Engine& engine, int64_t layer)
   k_ = dense(W_K);
   v_ = dense(W_V);
   o_ = dense(W_O).transpose();
-  q_bias_ = row_of(W_Q.bias);
-  k_bias_ = row_of(W_K.bias);
-  v_bias_ = row_of(W_V.bias);
+  q_bias_ = bias_of(W_Q.bias);
+  k_bias_ = bias_of(W_K.bias);
+  v_bias_ = bias_of(W_V.bias);
   q_gain_ = frozen_norm(weights, spec_, attn + "q_norm").gain;
   k_gain_ = frozen_norm(weights, spec_, attn + "k_norm").gain;
   if (const Vector* const sinks = spec_.attention.sinks; sinks != nullptr)
@@ -144,8 +144,8 @@ RowsD AttentionFormula::written(int64_t head, const RowsD& A, const RowsD& x) co
 }
 
 FactoredMatrix AttentionFormula::S(int64_t head) const {
-  return {o_.cols(), v_head_, numbers(v_.middleRows(head / group_ * v_head_, v_head_)),
-          numbers(o_.middleRows(head * v_head_, v_head_))};
+  return {o_.cols(), v_head_, stored_factor(v_.middleRows(head / group_ * v_head_, v_head_)),
+          stored_factor(o_.middleRows(head * v_head_, v_head_))};
 }
 
 FactoredMatrix AttentionFormula::Y(int64_t head) const {
@@ -153,7 +153,7 @@ FactoredMatrix AttentionFormula::Y(int64_t head) const {
     RowsF rows = all.middleRows(h * d_head_, d_head_);
     for (Index r = 0; r < rows.rows() && !gain.empty(); ++r)
       rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(h * d_head_ + r) % gain.size()]);
-    return numbers(rows);
+    return stored_factor(rows);
   };
   return {q_.cols(), d_head_, factor(q_, head, q_gain_), factor(k_, head / group_, k_gain_)};
 }

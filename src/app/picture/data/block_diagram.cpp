@@ -11,18 +11,18 @@ namespace {
 struct BlockPart {
   const char *id, *norm, *update, *sum;  // hooks of a block: what the part adds; the stream behind it
 };
-constexpr BlockPart kParts[] = {{"attention", "ln1", "hook_attn_out", "hook_resid_mid"},
+constexpr BlockPart kBlockParts[] = {{"attention", "ln1", "hook_attn_out", "hook_resid_mid"},
                                 {"mlp", "ln2", "hook_mlp_out", "hook_resid_post"}};
 
 double length_of_last(const RowsD& rows) { return rows.row(rows.rows() - 1).norm(); }
 
-std::string attention_title(const ModelFacts& facts, const LayerRecord& spec) {
+std::string part_of_attention(const ModelFacts& facts, const LayerRecord& spec) {
   if (spec.delta) return "recurrence";
   if (spec.conv) return "convolution";
   return plural(facts.shape.n_heads, "head");
 }
 
-std::string mlp_title(const ModelFacts& facts, const LayerRecord& spec) {
+std::string part_of_mlp(const ModelFacts& facts, const LayerRecord& spec) {
   if (!spec.experts) return fmt::format("MLP: {} hidden units, {}", spec.d_ff, facts.mlp_title());
   return fmt::format("{}{} of which a token goes through {}", spec.experts_beside ? "MLP, and beside it " : "",
                      plural(spec.experts->count, "expert"), spec.experts->per_row);
@@ -53,7 +53,7 @@ PictureJson data_of_block_diagram(Studio& studio) {
   const std::string block = fmt::format("blocks.{}.", study.layer), norm = spec.rms ? "RMSNorm" : "LayerNorm";
   const auto has = [&](const std::string& hook) { return record.hook(block + hook) != nullptr; };
   std::vector<std::string> hooks = {block + "hook_resid_pre"};
-  for (const BlockPart& part : kParts)
+  for (const BlockPart& part : kBlockParts)
     for (const char* hook : {part.update, part.sum})
       if (has(hook)) hooks.push_back(block + hook);
   const Recorder seen = trace_to_memory(studio.engine, study.ids, hooks);
@@ -63,13 +63,13 @@ PictureJson data_of_block_diagram(Studio& studio) {
   RowsD stream = rows("hook_resid_pre");
   PictureJson lengths = {number(length_of_last(stream))};
   std::string order = "the stream enters";
-  for (const BlockPart& part : kParts) {
+  for (const BlockPart& part : kBlockParts) {
     if (!has(part.update)) continue;
     const bool attention = std::string_view(part.id) == "attention";
     const std::string in = std::string(part.norm) + ".hook_normalized", out = std::string(part.norm) + "_post.hook_normalized";
     const bool before = !spec.norms_after && has(in), behind = has(out), after = spec.norms_after && has(in);
     const RowsD update = rows(part.update), sum = rows(part.sum);
-    const std::string title = attention ? attention_title(facts, spec) : mlp_title(facts, spec);
+    const std::string title = attention ? part_of_attention(facts, spec) : part_of_mlp(facts, spec);
     PictureJson one = {{"id", part.id},
                        {"title", title},
                        {"heads", attention && spec.has_attention() ? PictureJson(facts.shape.n_heads) : PictureJson(nullptr)},

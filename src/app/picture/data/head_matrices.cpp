@@ -10,27 +10,22 @@ namespace {
 constexpr int64_t kSide = 32;             // of the maps of S and Y
 constexpr int64_t kLargestSquare = 1024;  // a sum of S is written out up to this width
 
-PictureJson grid_of(const RowsD& rows) {
-  std::vector<float> values(rows.data(), rows.data() + rows.size());
-  return packed(std::span<const float>(values), {rows.rows(), rows.cols()});
-}
-
 std::string map_note(int64_t width) {
   return width <= kSide ? fmt::format("All {} × {} entries.", width, width)
                         : fmt::format("{} × {} entries in {} × {} cells: the root mean square of each block.", width, width, kSide,
                                       kSide);
 }
 
-PictureJson matrix_of(const FactoredMatrix& m) {
+PictureJson described(const FactoredMatrix& m) {
   const Spectrum spectrum = spectrum_of(m);
   return {{"rank", spectrum.rank},
           {"frobenius", number(spectrum.frobenius)},
           {"singularValues", numbers(spectrum.singular_values)},
-          {"map", grid_of(reduced(m, kSide))}};
+          {"map", packed_rows(reduced(m, kSide))}};
 }
 
 // The same vectors, the last one first: a second input of the same size.
-RowsD reversed(const RowsD& x) { return x.colwise().reverse(); }
+RowsD last_first(const RowsD& x) { return x.colwise().reverse(); }
 
 }  // namespace
 
@@ -41,7 +36,7 @@ PictureJson data_of_head_matrices(Studio& studio) {
   const auto head = static_cast<size_t>(study.head);
   const int64_t width = studio.facts.shape.d_model;
   const RowsD &x = study.x.at(study.layer), &A = study.patterns[head], &h = study.results[head];
-  const PictureJson S = matrix_of(formula.S(study.head)), Y = matrix_of(formula.Y(study.head));
+  const PictureJson S = described(formula.S(study.head)), Y = described(formula.Y(study.head));
   const double check = relative_distance(formula.written(study.head, A, x), h);
   const double pattern_check = (formula.patterns(x, {})[head] - A).cwiseAbs().maxCoeff();
   PictureJson p = present(
@@ -56,7 +51,7 @@ PictureJson data_of_head_matrices(Studio& studio) {
   p["head"] = study.head;
   p["dModel"] = width;
   p["headDim"] = Y.at("singularValues").size();
-  p["A"] = grid_of(A);
+  p["A"] = packed_rows(A);
   p["S"] = S;
   p["Y"] = Y;
   p["check"] = number(check);
@@ -120,7 +115,7 @@ PictureJson data_of_frozen_attention(Studio& studio) {
   double most_frozen = 0;
   for (const int64_t layer : study.layers) {
     const AttentionFormula formula(studio.engine, layer);
-    const RowsD &x = study.x.at(layer), y = reversed(x), sum = x + y;
+    const RowsD &x = study.x.at(layer), y = last_first(x), sum = x + y;
     const std::vector<RowsD> A_x = formula.patterns(x, {}), A_y = formula.patterns(y, {}), A_sum = formula.patterns(sum, {});
     for (int64_t head = 0; head < formula.heads(); ++head) {
       const auto i = static_cast<size_t>(head);

@@ -12,14 +12,14 @@
 namespace vitrine {
 namespace {
 
-constexpr double kMostly = 0.3;  // as head_words.cpp
-constexpr size_t kLinks = 3;
+constexpr double kFoundFrom = 0.3;  // as head_words.cpp
+constexpr size_t kShownLinks = 3;
 
-struct Role {
+struct ShownRole {
   HeadRole role;
   const char *id, *name;
 };
-constexpr Role kRoles[] = {{HeadRole::previous, "previous", "previous token"},
+constexpr ShownRole kShownRoles[] = {{HeadRole::previous, "previous", "previous token"},
                            {HeadRole::induction, "induction", "what followed the last time"},
                            {HeadRole::duplicate, "duplicate", "the same token, earlier"},
                            {HeadRole::first, "first", "first token"}};
@@ -50,10 +50,10 @@ double loss_again(Engine& engine, std::span<const int32_t> ids, int64_t repeated
          static_cast<double>(logprobs.size() - first);
 }
 
-std::string name_of(int64_t layer, int64_t head) { return fmt::format("{}.{}", layer, head); }
+std::string head_name(int64_t layer, int64_t head) { return fmt::format("{}.{}", layer, head); }
 
 // By layer: a row of the table of heads; layers without attention are left out.
-PictureJson rows_of(const HeadScores& scores, HeadRole role) {
+PictureJson scores_by_layer(const HeadScores& scores, HeadRole role) {
   PictureJson rows = PictureJson::array();
   for (const HeadScore& score : scores.heads) {
     if (score.head == 0) rows.push_back(PictureJson::array());
@@ -66,12 +66,12 @@ PictureJson links_of(Engine& engine, std::string& why_not) {
   PictureJson list = PictureJson::array();
   try {
     const CircuitTable table = circuit_table(engine, {.spectra = false});
-    for (const HeadLink& link : strongest_links(table.composition, kLinks))
+    for (const HeadLink& link : strongest_links(table.composition, kShownLinks))
       list.push_back({{"score", number(link.score)},
                       {"kind", link.kind},
                       {"words", words_of(link)},
-                      {"name", fmt::format("{} → {} of {}", name_of(link.pair->from_layer, link.pair->from_head), link.kind,
-                                           name_of(link.pair->to_layer, link.pair->to_head))}});
+                      {"name", fmt::format("{} → {} of {}", head_name(link.pair->from_layer, link.pair->from_head), link.kind,
+                                           head_name(link.pair->to_layer, link.pair->to_head))}});
   } catch (const InputError& error) {  // a family whose heads have no circuits, or more of them than memory holds
     why_not = error.what();
   }
@@ -98,23 +98,23 @@ PictureJson data_of_head_roles(Studio& studio) {
   p["roles"] = PictureJson::array();
   const double usual = loss_again(engine, scores.ids, study.repeated);
   std::string alt;
-  for (const Role& role : kRoles) {
+  for (const ShownRole& role : kShownRoles) {
     if (scores.queries[static_cast<size_t>(role.role)] == 0) continue;
     std::vector<HeadScore> sorted = scores.heads;
     std::stable_sort(sorted.begin(), sorted.end(),
                      [&](const HeadScore& a, const HeadScore& b) { return a.at(role.role) > b.at(role.role); });
     PictureJson found = PictureJson::array();
-    for (size_t i = 0; i < std::min<size_t>(sorted.size(), 3) && sorted[i].at(role.role) >= kMostly; ++i)
+    for (size_t i = 0; i < std::min<size_t>(sorted.size(), 3) && sorted[i].at(role.role) >= kFoundFrom; ++i)
       found.push_back({{"layer", sorted[i].layer}, {"head", sorted[i].head}, {"score", number(sorted[i].at(role.role))}});
     const HeadScore& best = sorted.front();
     PictureJson one = {{"id", role.id},
                        {"name", role.name},
                        {"best", {{"layer", best.layer}, {"head", best.head}, {"score", number(best.at(role.role))}}},
                        {"found", std::move(found)},
-                       {"scores", rows_of(scores, role.role)}};
+                       {"scores", scores_by_layer(scores, role.role)}};
     one["words"] = one.at("found").empty()
-                       ? fmt::format("no head mostly; the most is {}", name_of(best.layer, best.head))
-                       : fmt::format("head {}", name_of(best.layer, best.head));
+                       ? fmt::format("no head mostly; the most is {}", head_name(best.layer, best.head))
+                       : fmt::format("head {}", head_name(best.layer, best.head));
     alt += fmt::format("{}{}: {}, {:.0f} %", alt.empty() ? "" : "; ", role.name, one["words"].get<std::string>(),
                        100 * best.at(role.role));
     p["roles"].push_back(std::move(one));
@@ -127,7 +127,7 @@ PictureJson data_of_head_roles(Studio& studio) {
     Without off(layer, head);
     const Listening listening(engine.context(), off);
     const double loss = loss_again(engine, scores.ids, study.repeated);
-    p["ablations"].push_back({{"name", fmt::format("without {} ({})", name_of(layer, head), role.at("id").get<std::string>())},
+    p["ablations"].push_back({{"name", fmt::format("without {} ({})", head_name(layer, head), role.at("id").get<std::string>())},
                               {"loss", number(loss)},
                               {"change", number(loss - usual)}});
   }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRepeated = 50;  // as `vitrine circuits`
 
-void check_place(const char* what, std::optional<int64_t> i, int64_t size) {
+void require_place(const char* what, std::optional<int64_t> i, int64_t size) {
   if (i && (*i < 0 || *i >= size))
     throw InputError(fmt::format("{} {} does not exist: this model has {}, 0 to {}", what, *i, size, size - 1));
 }
@@ -31,8 +31,8 @@ std::vector<RowsD> by_head(const Recorder::Value& value, bool heads_first) {
 
 void choose_head(const Studio& studio, HeadStudy& study) {
   const ModelShape& shape = studio.facts.shape;
-  check_place("layer", studio.options.layer, shape.n_layers);
-  check_place("head", studio.options.head, shape.n_heads);
+  require_place("layer", studio.options.layer, shape.n_layers);
+  require_place("head", studio.options.head, shape.n_heads);
   study.chosen = studio.options.layer || studio.options.head;
   double most = -1;
   for (const HeadScore& score : study.scores.heads) {
@@ -102,6 +102,11 @@ RowsD rows_of_hook(const Recorder& seen, const std::string& hook) {
 double relative_distance(const RowsD& a, const RowsD& b) {
   const double size = b.norm(), distance = (a - b).norm();
   return distance == 0 ? 0 : distance / size;
+}
+
+PictureJson packed_rows(const RowsD& rows) {
+  const std::vector<float> values(rows.data(), rows.data() + rows.size());
+  return packed(std::span<const float>(values), {rows.rows(), rows.cols()});
 }
 
 std::string head_title(const HeadStudy& study) { return fmt::format("layer {}, head {}", study.layer, study.head); }

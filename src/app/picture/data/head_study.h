@@ -44,6 +44,8 @@ RowsD rows_of_hook(const Recorder& seen, const std::string& hook);
 /// |a - b| / |b| over all entries; 0 where both are 0.
 double relative_distance(const RowsD& a, const RowsD& b);
 
+PictureJson packed_rows(const RowsD& rows);
+
 /// "layer 1, head 3"
 std::string head_title(const HeadStudy& study);
 /// Where a longer prompt was cut: " Of the prompt, its first 24 tokens."

@@ -44,7 +44,7 @@ RowsD shuffled(const RowsD& x, const std::vector<int64_t>& order) {
   return rows;
 }
 
-RowsD matrix_of(const std::vector<int64_t>& order) {
+RowsD permutation_matrix(const std::vector<int64_t>& order) {
   const auto n = static_cast<int64_t>(order.size());
   return shuffled(RowsD::Identity(n, n), order);
 }
@@ -113,11 +113,6 @@ PictureJson difference_of_mlp(Studio& studio, int64_t layer, std::span<const int
   return number((changed - shuffled(usual, order)).cwiseAbs().maxCoeff());
 }
 
-PictureJson grid_of(const RowsD& rows) {
-  std::vector<float> values(rows.data(), rows.data() + rows.size());
-  return packed(std::span<const float>(values), {rows.rows(), rows.cols()});
-}
-
 struct Condition {
   const char *id, *name;
   AttentionOrder order;
@@ -149,7 +144,7 @@ PictureJson law_of(Studio& studio, const HeadStudy& study) {
   const std::vector<Shuffle> shuffles = shuffles_of(n);
   law["shuffles"] = PictureJson::array();
   for (const Shuffle& shuffle : shuffles) {
-    const RowsD P = matrix_of(shuffle.order);
+    const RowsD P = permutation_matrix(shuffle.order);
     law["shuffles"].push_back({{"name", shuffle.name},
                                {"order", shuffle.order},
                                {"inverse", number((P.transpose() * P - RowsD::Identity(n, n)).cwiseAbs().maxCoeff())},
@@ -160,16 +155,16 @@ PictureJson law_of(Studio& studio, const HeadStudy& study) {
     const RowsD x_usual = read(usual, condition.order.places);
     const RowsD A = formula.patterns(x_usual, condition.order)[head], h = formula.written(study.head, A, x_usual);
     const double size = h.cwiseAbs().maxCoeff();
-    PictureJson one = {{"id", condition.id}, {"name", condition.name}, {"A", grid_of(A)}, {"shuffles", PictureJson::array()}};
+    PictureJson one = {{"id", condition.id}, {"name", condition.name}, {"A", packed_rows(A)}, {"shuffles", PictureJson::array()}};
     double most = 0;
     for (const Shuffle& shuffle : shuffles) {
-      const RowsD P = matrix_of(shuffle.order), moved = read(shuffle.order, condition.order.places);
+      const RowsD P = permutation_matrix(shuffle.order), moved = read(shuffle.order, condition.order.places);
       const RowsD A_moved = formula.patterns(moved, condition.order)[head];
       const double output = (formula.written(study.head, A_moved, moved) - P * h).cwiseAbs().maxCoeff() / size;
       most = std::max(most, output);
       one["shuffles"].push_back({{"pattern", number((A_moved - P * A * P.transpose()).cwiseAbs().maxCoeff())},
                                  {"output", number(output)},
-                                 {"A", grid_of(A_moved)}});
+                                 {"A", packed_rows(A_moved)}});
     }
     one["most"] = number(most);
     law["conditions"].push_back(std::move(one));
