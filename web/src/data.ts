@@ -35,6 +35,8 @@ export interface Vitrine {
   pieces: Record<string, string>;
   /** The walk-through from the string to the prediction, in reading order. One step alone for `vitrine picture`: []. */
   steps: Step[];
+  /** Of the book; a document without steps has none. */
+  chapter?: { name: string; number: number; title: string; summary: string };
   /** Every picture name is present in a page; `vitrine picture` has the one it was asked for. */
   pictures: Partial<Pictures> & Record<PictureName, Head<string> | Absent<string> | undefined>;
 }
@@ -204,7 +206,7 @@ interface ChartHead<K extends string> {
   if?: string;
   title?: string;
   /** Where its numbers come from, if charts of a picture differ in that. */
-  made?: "run" | "model" | "toy";
+  made?: "run" | "model" | "toy" | "log";
   /** What it is, read aloud. */
   label: string;
 }
@@ -330,7 +332,7 @@ export interface Head<N extends string> {
   /** Text alternative: what the picture shows for this prompt, with its main numbers. */
   alt: string;
   /** Where its numbers come from. */
-  made: ("run" | "model" | "toy")[];
+  made: ("run" | "model" | "toy" | "log")[];
   /** Breaks out of the reading column. */
   wide: boolean;
   tables: TableSpec[];

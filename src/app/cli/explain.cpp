@@ -64,7 +64,7 @@ void run_live(const PictureArguments& o) {
   Engine engine = open_engine(live.model);
   PicturePrompt prompt = prompt_of(engine, live);
   prompt.model = model.name;
-  const PictureJson document = explain_document(engine, prompt, picture_options(o));
+  const PictureJson document = explain_document(engine, prompt, picture_options(o), o.chapter);
   const MappedFile weights = MappedFile::open(model.path);
   write_file(o.out, live_page(document, weights.bytes(), model.name));
   if (o.model.json) print_json(document);
@@ -74,6 +74,7 @@ void run_explain(const PictureArguments& o) {
   if (o.list) return list_pictures(o.model.json);
   if (o.out.empty() && !o.model.json)
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
+  chapter_of(o.chapter);
   if (o.open && o.out.empty()) throw UsageError("--open needs a page to show: give --out PAGE.html, too.");
   if (!o.out.empty()) check_writable("--out", o.out);
   if (o.live) {
@@ -81,11 +82,18 @@ void run_explain(const PictureArguments& o) {
   } else {
     Engine engine = open_engine(o.model);
     check_output(engine, o.out);
-    const PictureJson document = explain_document(engine, prompt_of(engine, o), picture_options(o));
+    const PictureJson document = explain_document(engine, prompt_of(engine, o), picture_options(o), o.chapter);
     if (!o.out.empty()) write_file(o.out, explain_page(document));
     if (o.model.json) print_json(document);
   }
   if (o.open) open_page(o.out);
+}
+
+// "next-word, gpt2".
+std::string chapter_names() {
+  std::string names;
+  for (const Chapter& chapter : chapters()) names += (names.empty() ? "" : ", ") + std::string(chapter.name);
+  return names;
 }
 
 Action define_explain(CLI::App& app) {
@@ -93,6 +101,9 @@ Action define_explain(CLI::App& app) {
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
+  app.add_option("--chapter", o->chapter, "The chapter of the book to tell with this model: " + chapter_names())
+      ->type_name("NAME")
+      ->capture_default_str();
   app.add_flag("--open", o->open, "Show the page in the browser given by BROWSER, or in the default one");
   app.add_flag("--no-gradients", o->no_gradients,
                "Omit the steps that run the model backward; they take most of the time for large models and long prompts");

@@ -449,8 +449,8 @@ class PicturesOfEveryFamily : public testing::TestWithParam<std::string> {
 TEST_P(PicturesOfEveryFamily, EveryPictureIsThereOrSaysWhyNot) {
   const PictureJson document = explain_document(engine, ids_prompt({5, 3, 7, 9, 2, 11}));
   const bool rotary = document.at("model").at("positions") == "rotary";
-  ASSERT_EQ(document.at("pictures").size(), pictures().size());
-  for (const PictureInfo& info : pictures()) {
+  ASSERT_EQ(document.at("pictures").size(), chapter_pictures().size());
+  for (const PictureInfo& info : chapter_pictures()) {
     const PictureJson& p = document.at("pictures").at(info.name);
     EXPECT_EQ(p.at("name"), info.name);
     if (!p.at("available").get<bool>()) {
@@ -507,7 +507,7 @@ TEST_P(PicturesOfEveryFamily, StepsQuoteLinesThatAreThere) {
   EXPECT_EQ(shown.size() + (shown.contains("position-vectors") ? 0u : 1u) + (shown.contains("rope-rotation") ? 0u : 3u) +
                 (shown.contains("embedding-rescaling") ? 0u : 1u) + (shown.contains("soft-cap") ? 0u : 1u) +
                 (shown.contains("final-norm") ? 0u : 1u) + (shown.contains("experts") ? 0u : 2u),
-            pictures().size());
+            chapter_pictures().size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, PicturesOfEveryFamily, testing::ValuesIn(Golden::all()),
@@ -527,7 +527,7 @@ TEST(Pages, HoldTheDocumentAndTheBundleWhateverThePromptSays) {
     EXPECT_EQ(PictureJson::parse(page.substr(from, to - from)).at("prompt").at("text"), text);
     EXPECT_EQ(page.find("alert(1)</script> <!--", 0), std::string::npos);
     EXPECT_CONTAINS(page, "window.vitrine = JSON.parse");
-    for (const PictureInfo& info : pictures()) {
+    for (const PictureInfo& info : chapter_pictures()) {
       if (!document.at("pictures").at(info.name).at("available").get<bool>()) continue;
       EXPECT_EQ(xml_problem(picture_svg(document, info.name)), "") << info.name;
     }

@@ -26,7 +26,7 @@ TEST(LongPrompts, TwoThousandTokensStayBelowThirtyMegabytes) {
   EXPECT_TRUE(pictures.at("update-scale").at("perToken").is_null());
   EXPECT_EQ(pictures.at("next-tokens").at("ids").size(), 2000u);
   EXPECT_EQ(pictures.at("logit-lens").at("positions").size(), 24u);
-  for (const PictureInfo& info : vitrine::pictures()) {  // every drawing stays a file that a browser opens at once
+  for (const PictureInfo& info : chapter_pictures()) {  // every drawing stays a file that a browser opens at once
     if (!pictures.at(info.name).at("available").get<bool>()) continue;
     EXPECT_LT(picture_svg(document, info.name).size(), size_t{4} << 20) << info.name;
   }
@@ -86,7 +86,7 @@ TEST(Drawings, HoldTheirText) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
   const PictureJson document =
       explain_document(engine, text_prompt(engine, "Once upon a time there was a little girl who had grandmothers"));
-  for (const PictureInfo& info : pictures()) {
+  for (const PictureInfo& info : chapter_pictures()) {
     if (!document.at("pictures").at(info.name).at("available").get<bool>()) continue;
     const std::string svg = picture_svg(document, info.name);
     const std::string page = svg.substr(0, svg.find('>'));

@@ -1,4 +1,4 @@
-// The texts of the walk-through (src/app/picture/page/steps): every family can be walked, and every name has a value.
+// The texts of the walk-through (src/app/picture/page/chapters): every family can be walked, and every name has a value.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,8 +6,10 @@
 #include <regex>
 #include <set>
 
+#include "base/error.h"
 #include "base/mapped_file.h"
 #include "picture/data/studio.h"
+#include "picture/page/chapters.h"
 #include "picture/page/embedded.h"
 #include "picture/page/prose.h"
 #include "picture/page/walk_values.h"
@@ -16,7 +18,7 @@
 namespace vitrine {
 namespace {
 
-const std::string kFolder = "src/app/picture/page/steps/";
+const std::string kFolder = "src/app/picture/page/chapters/";
 
 std::vector<EmbeddedFile> templates() {
   std::vector<EmbeddedFile> found;
@@ -72,7 +74,8 @@ TEST(Steps, ValuesAreThoseThatAreListed) {
 
 // Without strings, what a template calls or names itself.
 TEST(Steps, TemplatesUseNamesThatAreListed) {
-  std::set<std::string> known = listed_names();
+  std::set<std::string> known = listed_names(), pictured;  // pictures tell texts what their "prose" holds
+  for (const PictureInfo& info : pictures()) pictured.insert(std::regex_replace(std::string(info.name), std::regex("-"), "_"));
   for (const char* name : {"if", "elif", "else", "endif", "set",   "macro",  "endmacro", "in",    "not",    "and",
                            "or", "n",    "word", "part",  "name",  "vector", "replace",  "join",  "length", "format",
                            "x",  "g",    "f",    "d",     "count", "plural", "product",  "normed"})
@@ -84,7 +87,8 @@ TEST(Steps, TemplatesUseNamesThatAreListed) {
     for (std::string code : all_of(text, std::regex("\\{[{%]([^}]*)[}%]\\}"))) {
       code = std::regex_replace(code, std::regex("\"[^\"]*\"|other_(?=rope\\.)"), "");
       for (const std::string& name : all_of(code, std::regex("\\b([A-Za-z_]+(\\.[a-z_]+)?)")))
-        EXPECT_TRUE(known.contains(name) || own.contains(name)) << file.name << ": " << name;
+        EXPECT_TRUE(known.contains(name) || own.contains(name) || pictured.contains(name.substr(0, name.find('.'))))
+            << file.name << ": " << name;
     }
     // The line break behind a tag is dropped.
     EXPECT_EQ(all_of(text, std::regex("\n( *(?!\\{%)[^\n ][^\n]*%\\})(?=\n)")), std::vector<std::string>()) << file.name;
@@ -95,20 +99,38 @@ class StepsOf : public testing::TestWithParam<std::string> {};
 
 TEST_P(StepsOf, EveryStepHasItsWords) {
   Engine engine(open_model(resolve_model(Golden::open(GetParam()).model())), kF32);
-  const PictureJson steps = explain_document(engine, ids_prompt({3, 5, 7, 9})).at("steps");
-  EXPECT_GE(steps.size(), 11u);
-  for (const PictureJson& step : steps) {
-    EXPECT_FALSE(step.at("question").get<std::string>().empty()) << step.at("id");
-    ASSERT_FALSE(step.at("text").empty()) << step.at("id");
-    for (const PictureJson& paragraph : step.at("text")) {
-      const std::string text = paragraph;
-      EXPECT_TRUE(text.ends_with('.') || text.ends_with(" %")) << text;
-      for (const char* mistake : {"{{", "{%", "None", "  ", " .", " ,"}) EXPECT_EQ(text.find(mistake), std::string::npos) << text;
+  for (const Chapter& chapter : chapters()) {
+    const PictureJson steps = explain_document(engine, ids_prompt({3, 5, 7, 9}), {}, chapter.name).at("steps");
+    EXPECT_GE(steps.size(), chapter.name == std::string(kFirstChapter) ? 11u : 4u) << chapter.name;
+    for (const PictureJson& step : steps) {
+      EXPECT_FALSE(step.at("question").get<std::string>().empty()) << step.at("id");
+      ASSERT_FALSE(step.at("text").empty()) << step.at("id");
+      for (const PictureJson& paragraph : step.at("text")) {
+        const std::string text = paragraph;
+        EXPECT_TRUE(text.ends_with('.') || text.ends_with(" %")) << text;
+        for (const char* mistake : {"{{", "{%", "None", "  ", " .", " ,"})
+          EXPECT_EQ(text.find(mistake), std::string::npos) << text;
+      }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, StepsOf, testing::ValuesIn(golden_models()), [](const auto& model) { return model.param; });
+
+TEST(Chapters, TextsNameKnownPicturesAndEveryPictureIsInAChapter) {
+  std::set<std::string> told, known;
+  for (const PictureInfo& info : pictures()) known.insert(info.name);
+  for (const Chapter& chapter : chapters()) {
+    EXPECT_FALSE(texts_of(chapter).empty()) << chapter.name;
+    for (const std::string& name : pictures_of(chapter)) told.insert(name);
+  }
+  EXPECT_EQ(told, known);
+}
+
+TEST(Chapters, AnUnknownOneIsRefusedByName) {
+  EXPECT_THROW(chapter_of("next-wrod"), UsageError);
+  EXPECT_EQ(chapter_json(chapter_of("next-word")).at("number"), 1);
+}
 
 PictureJson step_of(const std::string& text, const PictureJson& values = PictureJson::object()) {
   return vitrine::step_of("id", text, "text", values, {});

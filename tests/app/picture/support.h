@@ -20,6 +20,15 @@ inline PicturePrompt text_prompt(const Engine& engine, const std::string& text) 
   return prompt;
 }
 
+/// Of a chapter of the book, as its page has them.
+inline std::vector<PictureInfo> chapter_pictures(std::string_view chapter = kFirstChapter) {
+  std::vector<PictureInfo> infos;
+  for (const std::string& name : pictures_of(chapter_of(chapter)))
+    for (const PictureInfo& info : pictures())
+      if (name == info.name) infos.push_back(info);
+  return infos;
+}
+
 /// config.json of a narrow Gemma with eight heads.
 inline Json small_gemma(int64_t layers, int64_t head_dim) {
   return {{"architectures", {"GemmaForCausalLM"}},

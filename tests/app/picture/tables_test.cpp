@@ -37,7 +37,7 @@ class Tables : public testing::Test {
 };
 
 TEST_F(Tables, EveryPictureHasOne) {
-  for (const PictureInfo& info : pictures()) {
+  for (const PictureInfo& info : chapter_pictures()) {
     if (!picture(info.name).at("available").get<bool>()) {
       EXPECT_EQ(message_of<InputError>([&] { picture_tables(document, info.name); }),
                 picture(info.name).at("reason").get<std::string>());
@@ -158,7 +158,7 @@ std::vector<std::vector<std::vector<std::string>>> read_csv(const std::string& t
 }
 
 TEST_F(Tables, AsCommaSeparatedValues) {
-  for (const PictureInfo& info : pictures()) {
+  for (const PictureInfo& info : chapter_pictures()) {
     if (!picture(info.name).at("available").get<bool>()) continue;
     const std::vector<PictureTable> tables = picture_tables(document, info.name, true);
     const auto read = read_csv(csv_text(tables));
@@ -204,7 +204,7 @@ TEST(LongTables, SayWhatTheyLeaveOut) {
   std::vector<int32_t> ids;
   for (int i = 0; i < 300; ++i) ids.push_back(i * 7 % 40);
   const PictureJson document = explain_document(engine, ids_prompt(ids));
-  for (const PictureInfo& info : pictures()) {
+  for (const PictureInfo& info : chapter_pictures()) {
     if (!document.at("pictures").at(info.name).at("available").get<bool>()) continue;
     const std::vector<PictureTable> tables = picture_tables(document, info.name);
     for (const PictureTable& table : tables) expect_whole(table, info.name);

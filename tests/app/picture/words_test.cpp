@@ -59,7 +59,7 @@ TEST(Words, OneTokenOneLayerOneHead) {
   std::vector<std::string> texts;
   every_text(document, texts);
   EXPECT_GT(texts.size(), 150u);
-  for (const PictureInfo& info : pictures()) {
+  for (const PictureInfo& info : chapter_pictures()) {
     if (!document.at("pictures").at(info.name).at("available").get<bool>()) continue;
     const std::string svg = picture_svg(document, info.name);
     for (size_t at = svg.find("<text "); at != std::string::npos; at = svg.find("<text ", at + 1))

@@ -41,10 +41,10 @@ using StepMaker = std::function<PictureJson(Studio&, const PictureJson& pictures
 /// may do other things.
 class DocumentRuns {
  public:
-  /// names: which pictures, in this order; empty: every one. steps: none, for a document without them. The model is not run.
-  /// Errors: as picture_document.
-  DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names,
-               StepMaker steps = {});
+  /// names: which pictures, in this order; empty: every one. steps: none, for a document without them. about: fields that the
+  /// document gets, too. The model is not run. Errors: as picture_document.
+  DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions options, std::vector<std::string> names, StepMaker steps = {},
+               PictureJson about = PictureJson::object());
   ~DocumentRuns();
   DocumentRuns(DocumentRuns&&) noexcept;
   DocumentRuns& operator=(DocumentRuns&&) noexcept;

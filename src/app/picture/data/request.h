@@ -30,6 +30,7 @@ struct PictureOptions {
   std::string sum = {};                  // of embedding-neighbors, "king - man + woman"; empty: that one
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
   bool gradients = true;                 // false: pictures that run the model backward are absent
+  std::string book = {};                 // models/book, the folder of training runs; empty: pictures of logs are absent
 };
 
 }  // namespace vitrine

@@ -1,8 +1,9 @@
-// The walk-through: from the string to the prediction, step by step, in words that are true for the model at hand.
+// The walk-through: a chapter's steps, in words that are true for the model at hand.
 #include <algorithm>
 
 #include "model/registry.h"
 #include "picture/data/document.h"
+#include "picture/page/chapters.h"
 #include "picture/page/embedded.h"
 #include "picture/page/page.h"
 #include "picture/page/prose.h"
@@ -12,20 +13,25 @@
 namespace vitrine {
 namespace {
 
-constexpr std::string_view kSteps = "src/app/picture/page/steps/", kEnding = ".md.jinja";
+// What a picture tells texts: its field "prose", under its name with _ for -; none where there is none.
+void add_prose(PictureJson& values, const PictureJson& pictures) {
+  for (const auto& [name, picture] : pictures.items()) {
+    std::string key = name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    const auto prose = picture.find("prose");
+    if (prose != picture.end() || !values.contains(key)) values[key] = prose == picture.end() ? PictureJson() : *prose;
+  }
+}
 
-// One for each file of steps/, "06-residual.md.jinja", in their order.
-PictureJson steps_of(Studio& studio, const PictureJson& pictures) {
-  const PictureJson values = walk_values(studio, pictures);
+PictureJson steps_of(const Chapter& chapter, Studio& studio, const PictureJson& pictures) {
+  PictureJson values = walk_values(studio, pictures);
+  add_prose(values, pictures);
   const std::vector<std::string_view> definitions = definition_files(family_of(studio.engine.model()));
-  std::string macros(embedded_text(std::string(kSteps) + "macros.jinja"));
+  std::string macros(embedded_text("src/app/picture/page/chapters/macros.jinja"));
   std::replace(macros.begin(), macros.end(), '\n', ' ');  // messages then count the lines of the step's own file
   PictureJson steps = PictureJson::array();
-  for (const EmbeddedFile& file : embedded_files()) {
-    if (!file.name.starts_with(kSteps) || !file.name.ends_with(kEnding)) continue;
-    const size_t begin = file.name.find('-', kSteps.size()) + 1;
-    const std::string id(file.name.substr(begin, file.name.size() - kEnding.size() - begin));
-    PictureJson step = step_of(id, macros + std::string(file.text), std::string(file.name), values, definitions);
+  for (const ChapterText& text : texts_of(chapter)) {
+    PictureJson step = step_of(text.id, macros + std::string(text.text), std::string(text.name), values, definitions);
     if (!step.is_null()) steps.push_back(std::move(step));
   }
   return steps;
@@ -33,13 +39,20 @@ PictureJson steps_of(Studio& studio, const PictureJson& pictures) {
 
 }  // namespace
 
-DocumentRuns explain_runs(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
+DocumentRuns explain_runs(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options, std::string_view chapter) {
+  const Chapter& of = chapter_of(chapter);
   require_family_form(engine.model(), engine.name(), "The walk-through");
-  return {engine, prompt, options, {}, steps_of};
+  return {engine,
+          prompt,
+          options,
+          pictures_of(of),
+          [&of](Studio& studio, const PictureJson& pictures) { return steps_of(of, studio, pictures); },
+          {{"chapter", chapter_json(of)}}};
 }
 
-PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options) {
-  return explain_runs(engine, prompt, options).take();
+PictureJson explain_document(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options,
+                             std::string_view chapter) {
+  return explain_runs(engine, prompt, options, chapter).take();
 }
 
 }  // namespace vitrine

@@ -7,10 +7,10 @@
 namespace vitrine {
 namespace {
 
-// The picture of that name; null if this document has none.
+// The picture of that name; null if this document has none, or none for this model.
 const PictureJson* available(const PictureJson& pictures, const char* name) {
-  const PictureJson& picture = pictures.at(name);
-  return picture.at("available").get<bool>() ? &picture : nullptr;
+  const auto picture = pictures.find(name);
+  return picture != pictures.end() && picture->at("available").get<bool>() ? &*picture : nullptr;
 }
 
 // The matrices that have a bias.

@@ -1,0 +1,68 @@
+#include "picture/page/chapters.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "picture/page/embedded.h"
+
+namespace vitrine {
+namespace {
+
+constexpr std::string_view kFolder = "src/app/picture/page/chapters/", kEnding = ".md.jinja";
+
+constexpr std::array kChapters = {
+    Chapter{kFirstChapter, "How a language model finds the next word",
+            "From a text to the table of words that could follow, step by step, and back through the gradients.", "tales9m",
+            "Once upon a time there was a king"},
+};
+
+}  // namespace
+
+std::span<const Chapter> chapters() { return kChapters; }
+
+const Chapter& chapter_of(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Chapter& chapter : kChapters) {
+    if (name == chapter.name) return chapter;
+    names.emplace_back(chapter.name);
+  }
+  throw UsageError("the book has no chapter \"" + std::string(name) + "\". Did you mean \"" + nearest(name, names) + "\"?");
+}
+
+PictureJson chapter_json(const Chapter& chapter) {
+  return {{"name", chapter.name},
+          {"number", &chapter - kChapters.data() + 1},
+          {"title", chapter.title},
+          {"summary", chapter.summary}};
+}
+
+std::vector<ChapterText> texts_of(const Chapter& chapter) {
+  const std::string folder = std::string(kFolder) + chapter.name + "/";
+  std::vector<ChapterText> texts;
+  for (const EmbeddedFile& file : embedded_files()) {
+    if (!file.name.starts_with(folder) || !file.name.ends_with(kEnding)) continue;
+    const size_t begin = file.name.find('-', folder.size()) + 1;
+    texts.push_back({std::string(file.name.substr(begin, file.name.size() - kEnding.size() - begin)), file.name, file.text});
+  }
+  return texts;
+}
+
+std::vector<std::string> pictures_of(const Chapter& chapter) {
+  constexpr std::string_view kLine = "pictures:";
+  std::vector<std::string> names;
+  for (const ChapterText& text : texts_of(chapter)) {
+    std::istringstream lines{std::string(text.text)};
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with(kLine)) continue;
+      std::istringstream words(line.substr(kLine.size()));
+      for (std::string name; words >> name;)
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace vitrine
