@@ -61,7 +61,7 @@ PictureJson data_of_block_diagram(Studio& studio) {
 
   PictureJson parts = PictureJson::array();
   RowsD stream = rows("hook_resid_pre");
-  PictureJson lengths = {number(length_of_last(stream))};
+  PictureJson lengths = PictureJson::array({number(length_of_last(stream))});
   std::string order = "the stream enters";
   for (const BlockPart& part : kBlockParts) {
     if (!has(part.update)) continue;
@@ -98,6 +98,7 @@ PictureJson data_of_block_diagram(Studio& studio) {
   p["blocks"] = facts.shape.n_layers;
   p["third"] = spec.per_layer_dim > 0;  // it has one more part, which is not drawn
   p["lengths"] = std::move(lengths);
+  p["prose"] = {{"layer", study.layer}, {"third", p["third"]}};
   p["parts"] = std::move(parts);
   p["tables"] = PictureJson::parse(R"json([
     {"columns": [["part", "parts.*.id"], ["in order", "parts.*.words"], ["length of what it adds", "parts.*.length"], ["length of the stream", "parts.*.streamLength"]]}
@@ -142,6 +143,7 @@ PictureJson data_of_stream_sum(Studio& studio) {
   const double error = relative_distance(sum, rows_of_hook(seen, end));
   p["parts"] = parts;
   p["error"] = number(error);
+  p["prose"] = {{"parts", parts}, {"error", p["error"]}, {"start", p["start"]}, {"end", p["layers"].back().at("stream")}};
   p["alt"] = fmt::format("The stream begins with length {:.3g} and ends with {:.3g}. The embedding plus {} gives the stream at the end "
                          "up to {:.1g} of its length.",
                          p["start"].get<double>(), p["layers"].back().at("stream").get<double>(), plural(parts, "update"), error);

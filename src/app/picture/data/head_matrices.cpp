@@ -62,6 +62,19 @@ PictureJson data_of_head_matrices(Studio& studio) {
   p["plainScores"] = formula.plain_scores();
   p["mapNote"] = map_note(width);
   p["constant"] = formula.has_constant() ? PictureJson(" + the constant of its biases") : PictureJson("");
+  p["prose"] = {{"layer", study.layer},
+                {"head", study.head},
+                {"chosen", study.chosen},
+                {"check", p["check"]},
+                {"pattern_check", p["patternCheck"]},
+                {"rank_s", S.at("rank")},
+                {"rank_y", Y.at("rank")},
+                {"largest_s", S.at("singularValues")[0]},
+                {"constant", formula.has_constant()},
+                {"turns", formula.turns()},
+                {"plain", formula.plain_scores()},
+                {"sinks", formula.has_sinks()},
+                {"tokens", study.tokens()}};
   p["which"] = head_title(study);
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "remark", "text": "Check: ‖h − A·x·S{constant}‖ / ‖h‖ = {check|.2g}, where h is what the head wrote in this run. A computed from x and Y's factors alone differs from the run's by at most {patternCheck|.2g}."},
@@ -135,6 +148,9 @@ PictureJson data_of_frozen_attention(Studio& studio) {
   p["least"] = p["heads"][least];
   p["most"] = p["heads"][most];
   p["mostFrozen"] = number(most_frozen);
+  p["prose"] = {{"layer", p["shown"]["layer"]}, {"head", p["shown"]["head"]}, {"frozen", p["shown"]["frozen"]},
+                {"free", p["shown"]["free"]},   {"heads", p["heads"].size()}, {"most_frozen", p["mostFrozen"]},
+                {"least", p["least"]["free"]},  {"most", p["most"]["free"]}};
   p["alt"] = fmt::format("With A kept, the largest deviation of {} is {:.1g} of the output's length: rounding. With A made anew it is "
                          "{:.2g} to {:.2g}.",
                          plural(p["heads"].size(), "head"), most_frozen, p["least"].at("free").get<double>(),
@@ -199,6 +215,11 @@ PictureJson data_of_heads_as_one(Studio& studio) {
                                                [&](const PictureJson& a, const PictureJson& b) { return lost(a) < lost(b); });
   p["heads"] = studio.facts.shape.n_heads;
   p["shownLayer"] = study.layer;
+  p["prose"] = {{"layer", study.layer},
+                {"fold", p["fold"]},
+                {"rank", p["rank"]},
+                {"least", {{"layer", low->at("layer")}, {"lost", low->at("lost")}}},
+                {"most", {{"layer", high->at("layer")}, {"lost", high->at("lost")}}}};
   p["leastLost"] = *low;
   p["mostLost"] = *high;
   p["alt"] = fmt::format("One head in the place of {} loses {:.0f} % of what layer {} writes, the least, and {:.0f} % of layer {}.",

@@ -137,6 +137,20 @@ PictureJson data_of_head_roles(Studio& studio) {
   if (p["links"].empty()) p["links"] = nullptr;
   p["random"] = number(1 / std::sqrt(static_cast<double>(studio.facts.shape.d_model)));
   p["alt"] = alt + ".";
+  p["prose"] = {{"repeated", study.repeated}, {"loss", number(usual)}, {"previous", nullptr}, {"induction", nullptr},
+                {"link", p["links"].is_null() ? PictureJson(nullptr) : p["links"][0]}, {"random", p["random"]}};
+  for (const PictureJson& role : p["roles"]) {
+    const std::string id = role.at("id");
+    if (id != "previous" && id != "induction") continue;
+    const PictureJson& best = role.at("best");
+    PictureJson told = {{"name", head_name(best.at("layer"), best.at("head"))},
+                        {"score", best.at("score")},
+                        {"found", !role.at("found").empty()},
+                        {"change", nullptr}};
+    for (const PictureJson& ablation : p["ablations"])
+      if (ablation.at("name").get<std::string>().ends_with("(" + id + ")")) told["change"] = ablation.at("change");
+    p["prose"][id] = std::move(told);
+  }
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Looks at", "each": "roles.*", "name": "{roles.#0.name}", "charts": [
       {"kind": "grid", "label": "Share of attention of every head on: {roles.#0.name}.", "values": "roles.#0.scores.*.*", "rows": "layer {layerNames.#1}", "columns": "{#2}",

@@ -8,6 +8,7 @@
 
 #include "inspect/attention_formula.h"
 #include "inspect/head_scores.h"
+#include "ops/recorder.h"
 #include "picture/data/studio.h"
 
 namespace vitrine {

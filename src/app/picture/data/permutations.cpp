@@ -199,6 +199,15 @@ PictureJson data_of_permutations(Studio& studio) {
                   "most {:.1g}; with the mask by up to {:.2g}.",
                   plural(law.at("shuffles").size(), "other order"), plural(n, "token"), most_of(law, "none"), most_of(law, "mask")));
   p.update(law);
+  const PictureJson& first = p["conditions"][0]["shuffles"];
+  double pattern = 0;
+  for (const PictureJson& shuffle : first) pattern = std::max(pattern, shuffle.at("pattern").get<double>());
+  PictureJson mlp = nullptr;  // the largest
+  for (const PictureJson& shuffle : p["shuffles"])
+    if (const PictureJson& one = shuffle.at("mlp"); one.is_number() && (mlp.is_null() || one.get<double>() > mlp.get<double>()))
+      mlp = one;
+  p["prose"] = {{"layer", study.layer},   {"head", study.head}, {"n", n},     {"orders", p["shuffles"].size()},
+                {"pattern", number(pattern)}, {"output", p["conditions"][0]["most"]}, {"mlp", mlp}};
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Order", "each": "shuffles.*", "name": "{shuffles.#0.name}", "charts": [
       {"kind": "remark", "text": "Without mask and positions. Step 1: A(Px) − P A(x) Pᵀ, at most {conditions.0.shuffles.#0.pattern}. Step 2: PᵀP − 1, at most {shuffles.#0.inverse}. Step 3: h(Px) − P h(x), at most {conditions.0.shuffles.#0.output}."},
@@ -218,7 +227,7 @@ PictureJson data_of_permutations(Studio& studio) {
   return p;
 }
 
-PictureJson data_of_order(Studio& studio) {
+PictureJson data_of_mask_and_positions(Studio& studio) {
   HeadStudy& study = head_study(studio);
   if (PictureJson none = no_law(studio, study); !none.is_null()) return none;
   const PictureJson law = law_of(studio, study);
@@ -235,6 +244,9 @@ PictureJson data_of_order(Studio& studio) {
                        condition.at("most").get<double>());
   }
   p["alt"] = "Largest difference " + alt + ".";
+  p["prose"] = {{"kind", law.at("places")}, {"layer", study.layer}, {"head", study.head}};
+  for (const Condition& condition : kConditions) p["prose"][condition.id] = nullptr;
+  for (const PictureJson& condition : p["conditions"]) p["prose"][condition.at("id").get<std::string>()] = condition.at("most");
   p["places"] = law.at("places");
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "bars", "label": "How far the head is from the permutation law, without and with mask and positions.", "name": "{conditions.*.name}", "value": "conditions.*.most",
