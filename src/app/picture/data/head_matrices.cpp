@@ -218,8 +218,10 @@ PictureJson data_of_heads_as_one(Studio& studio) {
   p["prose"] = {{"layer", study.layer},
                 {"fold", p["fold"]},
                 {"rank", p["rank"]},
-                {"least", {{"layer", low->at("layer")}, {"lost", low->at("lost")}}},
-                {"most", {{"layer", high->at("layer")}, {"lost", high->at("lost")}}}};
+                {"least_layer", low->at("layer")},
+                {"least_lost", low->at("lost")},
+                {"most_layer", high->at("layer")},
+                {"most_lost", high->at("lost")}};
   p["leastLost"] = *low;
   p["mostLost"] = *high;
   p["alt"] = fmt::format("One head in the place of {} loses {:.0f} % of what layer {} writes, the least, and {:.0f} % of layer {}.",

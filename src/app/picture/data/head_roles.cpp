@@ -137,19 +137,19 @@ PictureJson data_of_head_roles(Studio& studio) {
   if (p["links"].empty()) p["links"] = nullptr;
   p["random"] = number(1 / std::sqrt(static_cast<double>(studio.facts.shape.d_model)));
   p["alt"] = alt + ".";
-  p["prose"] = {{"repeated", study.repeated}, {"loss", number(usual)}, {"previous", nullptr}, {"induction", nullptr},
-                {"link", p["links"].is_null() ? PictureJson(nullptr) : p["links"][0]}, {"random", p["random"]}};
+  p["prose"] = {{"repeated", study.repeated}, {"loss", number(usual)}, {"random", p["random"]}};
+  p["prose"]["link"] = p["links"].is_null() ? PictureJson(nullptr) : p["links"][0].at("words");
+  p["prose"]["link_score"] = p["links"].is_null() ? PictureJson(nullptr) : p["links"][0].at("score");
+  for (const char* id : {"previous_name", "induction_name", "previous_found", "induction_found"}) p["prose"][id] = nullptr;
   for (const PictureJson& role : p["roles"]) {
     const std::string id = role.at("id");
     if (id != "previous" && id != "induction") continue;
     const PictureJson& best = role.at("best");
-    PictureJson told = {{"name", head_name(best.at("layer"), best.at("head"))},
-                        {"score", best.at("score")},
-                        {"found", !role.at("found").empty()},
-                        {"change", nullptr}};
+    p["prose"][id + "_name"] = head_name(best.at("layer"), best.at("head"));
+    p["prose"][id + "_score"] = best.at("score");
+    p["prose"][id + "_found"] = !role.at("found").empty();
     for (const PictureJson& ablation : p["ablations"])
-      if (ablation.at("name").get<std::string>().ends_with("(" + id + ")")) told["change"] = ablation.at("change");
-    p["prose"][id] = std::move(told);
+      if (ablation.at("name").get<std::string>().ends_with("(" + id + ")")) p["prose"][id + "_change"] = ablation.at("change");
   }
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Looks at", "each": "roles.*", "name": "{roles.#0.name}", "charts": [

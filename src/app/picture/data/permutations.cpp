@@ -117,7 +117,7 @@ struct Condition {
   const char *id, *name;
   AttentionOrder order;
 };
-constexpr Condition kConditions[] = {{"none", "no mask, no positions", {false, false}},
+constexpr Condition kConditions[] = {{"none_of_both", "no mask, no positions", {false, false}},
                                      {"mask", "with the mask", {true, false}},
                                      {"places", "with positions", {false, true}},
                                      {"both", "with both, as in the model", {true, true}}};
@@ -197,7 +197,7 @@ PictureJson data_of_permutations(Studio& studio) {
                   head_title(study), n < studio.tokens() ? fmt::format(" Of the prompt, its first {} tokens.", n) : ""),
       fmt::format("Without mask and positions, the head's output for {} of {} differs from its own output in the same order by at "
                   "most {:.1g}; with the mask by up to {:.2g}.",
-                  plural(law.at("shuffles").size(), "other order"), plural(n, "token"), most_of(law, "none"), most_of(law, "mask")));
+                  plural(law.at("shuffles").size(), "other order"), plural(n, "token"), most_of(law, "none_of_both"), most_of(law, "mask")));
   p.update(law);
   const PictureJson& first = p["conditions"][0]["shuffles"];
   double pattern = 0;
@@ -207,7 +207,8 @@ PictureJson data_of_permutations(Studio& studio) {
     if (const PictureJson& one = shuffle.at("mlp"); one.is_number() && (mlp.is_null() || one.get<double>() > mlp.get<double>()))
       mlp = one;
   p["prose"] = {{"layer", study.layer},   {"head", study.head}, {"n", n},     {"orders", p["shuffles"].size()},
-                {"pattern", number(pattern)}, {"output", p["conditions"][0]["most"]}, {"mlp", mlp}};
+                {"pattern", number(pattern)}, {"output", p["conditions"][0]["most"]}, {"mlp", mlp},
+                {"has_mlp", !mlp.is_null()}};
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Order", "each": "shuffles.*", "name": "{shuffles.#0.name}", "charts": [
       {"kind": "remark", "text": "Without mask and positions. Step 1: A(Px) − P A(x) Pᵀ, at most {conditions.0.shuffles.#0.pattern}. Step 2: PᵀP − 1, at most {shuffles.#0.inverse}. Step 3: h(Px) − P h(x), at most {conditions.0.shuffles.#0.output}."},

@@ -81,9 +81,10 @@ PictureJson data_of_sinusoids(Studio& studio) {
   p["cases"] = {case_of(kRepeats, true), case_of(kUnique, true), case_of(wide, false)};
   p["names"] = {"N < C", "N > C", "this model's width"};
   p["prose"] = PictureJson::object();
-  for (const auto& [key, i] : {std::pair{"repeats", 0}, std::pair{"unique", 1}, std::pair{"wide", 2}})
-    for (const char* field : {"E", "N", "C", "slowest", "nearest", "nearestDistance", "neighbor", "alike"})
-      p["prose"][key][std::string(field) == "nearestDistance" ? "distance" : field] = p["cases"][static_cast<size_t>(i)][field];
+  for (const auto& [key, i] : {std::pair{"repeats_", 0}, std::pair{"unique_", 1}})
+    for (const auto& [name, field] : {std::pair{"e", "E"}, std::pair{"n", "N"}, std::pair{"c", "C"}, std::pair{"nearest", "nearest"},
+                                      std::pair{"distance", "nearestDistance"}, std::pair{"neighbor", "neighbor"}})
+      p["prose"][std::string(key) + name] = p["cases"][static_cast<size_t>(i)][field];
   for (size_t i = 0; i < 3; ++i) p["cases"][i]["name"] = p["names"][i];
   p["alt"] = fmt::format(
       "With E = {}, N = {:g} and C = {}, position {} comes back to within {:.3g} of position 0, while neighbors are {:.3g} apart. With "
@@ -175,8 +176,7 @@ PictureJson data_of_sinusoid_shift(Studio& studio) {
       fmt::format("{} rotations along the diagonal. Over {} positions the map's largest error is {:.1g}; for vectors of {} numbers in "
                   "f32 over {} positions it is {:.1g}.",
                   small.pairs(), small.C, small_error, wide.E, wide.C, wide_error));
-  p["prose"] = {{"small", {{"E", small.E}, {"N", number(small.N)}, {"C", small.C}, {"error", number(small_error)}}},
-                {"wide", {{"E", wide.E}, {"N", number(wide.N)}, {"C", wide.C}, {"error", number(wide_error)}}}};
+  p["prose"] = {{"error", number(small_error)}, {"wide_error", number(wide_error)}};
   std::vector<float> cells(R.begin(), R.end());
   p["E"] = small.E;
   p["N"] = number(small.N);
