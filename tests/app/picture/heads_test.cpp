@@ -16,16 +16,16 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-const std::vector<int32_t> kIds = {5, 3, 7, 9, 11, 2};
+const std::vector<int32_t> kSixIds = {5, 3, 7, 9, 11, 2};
 
-Rows rows_of(const Recorder& seen, const std::string& hook) {
+Rows hook_rows(const Recorder& seen, const std::string& hook) {
   const Recorder::Value& value = seen.values().at(hook);
   const auto n = static_cast<size_t>(value.shape[0]), width = value.values.size() / n;
   Rows rows(n);
   for (size_t i = 0; i < value.values.size(); ++i) rows[i / width].push_back(static_cast<double>(value.values[i]));
   return rows;
 }
-Rows grid(const PictureJson& packed) {
+Rows rows_of_packed(const PictureJson& packed) {
   const std::vector<double> values = unpacked(packed);
   const size_t columns = packed.at("shape")[1];
   Rows rows;
@@ -48,13 +48,13 @@ Rows plus(const Rows& a, const Rows& b, double sign = 1) {
     for (size_t j = 0; j < a[i].size(); ++j) c[i][j] += sign * b[i][j];
   return c;
 }
-double norm(const Rows& a) {
+double frobenius_of(const Rows& a) {
   double squares = 0;
   for (const auto& row : a)
     for (const double v : row) squares += v * v;
   return std::sqrt(squares);
 }
-double most(const Rows& a) {
+double largest_entry(const Rows& a) {
   double found = 0;
   for (const auto& row : a)
     for (const double v : row) found = std::max(found, std::abs(v));
@@ -123,7 +123,7 @@ struct PlainHead {
   }
 };
 
-PictureJson made(Engine& engine, const char* name, const PictureOptions& options = {}, const std::vector<int32_t>& ids = kIds) {
+PictureJson picture_with(Engine& engine, const char* name, const PictureOptions& options = {}, const std::vector<int32_t>& ids = kSixIds) {
   return picture_document(engine, ids_prompt(ids), name, options).at("pictures").at(name);
 }
 
@@ -134,11 +134,11 @@ class OneHead : public testing::Test {
   PictureOptions options{.layer = 1, .head = 2};
   const std::vector<std::string> hooks = {"blocks.1.ln1.hook_normalized", "blocks.1.attn.hook_result", "blocks.1.attn.hook_pattern",
                                           "hook_embed", "hook_pos_embed", "blocks.0.ln1.hook_normalized"};
-  const Recorder seen = trace_to_memory(engine, kIds, hooks);
-  const Rows x = rows_of(seen, hooks[0]);
+  const Recorder seen = trace_to_memory(engine, kSixIds, hooks);
+  const Rows x = hook_rows(seen, hooks[0]);
   const PlainHead head{engine, 1, 2};
   Rows result() const {  // [token, head, component]
-    Rows h = rows_of(seen, hooks[1]);
+    Rows h = hook_rows(seen, hooks[1]);
     const auto D = static_cast<std::ptrdiff_t>(engine.shape().d_model);
     for (auto& row : h) row = {row.begin() + 2 * D, row.begin() + 3 * D};
     return h;
@@ -146,17 +146,17 @@ class OneHead : public testing::Test {
 };
 
 TEST_F(OneHead, IsAxS) {
-  const PictureJson p = made(engine, "head-matrices", options);
+  const PictureJson p = picture_with(engine, "head-matrices", options);
   EXPECT_EQ(p.at("layer"), 1);
   EXPECT_EQ(p.at("head"), 2);
   const Rows A = head.pattern(x, true), h = result();
-  EXPECT_LT(most(plus(grid(p.at("A")), A, -1)), 1e-5);
+  EXPECT_LT(largest_entry(plus(rows_of_packed(p.at("A")), A, -1)), 1e-5);
   EXPECT_LT(p.at("patternCheck").get<double>(), 1e-5);
-  const double check = norm(plus(head.written(A, x), h, -1)) / norm(h);
+  const double check = frobenius_of(plus(head.written(A, x), h, -1)) / frobenius_of(h);
   EXPECT_LT(check, 1e-5);
   EXPECT_LT(p.at("check").get<double>(), 1e-5);
   EXPECT_GT(p.at("check").get<double>(), 0);
-  EXPECT_NEAR(p.at("outputLength").get<double>(), norm(h), 1e-5 * norm(h));
+  EXPECT_NEAR(p.at("outputLength").get<double>(), frobenius_of(h), 1e-5 * frobenius_of(h));
   // The maps: all entries up to 32 of a side, else root mean squares of blocks.
   const Rows Y = times(head.W_Q, [&] {
     Rows t(head.b_K.size(), std::vector<double>(head.W_K.size()));
@@ -165,12 +165,12 @@ TEST_F(OneHead, IsAxS) {
     return t;
   }());
   for (const auto& [name, full] : {std::pair{"S", head.S}, std::pair{"Y", Y}}) {
-    EXPECT_NEAR(p.at(name).at("frobenius").get<double>(), norm(full), 1e-5 * norm(full)) << name;
+    EXPECT_NEAR(p.at(name).at("frobenius").get<double>(), frobenius_of(full), 1e-5 * frobenius_of(full)) << name;
     EXPECT_EQ(p.at(name).at("rank"), engine.shape().head_dim) << name;
     double squares = 0;
     for (const double s : doubles(p.at(name).at("singularValues"))) squares += s * s;
-    EXPECT_NEAR(std::sqrt(squares), norm(full), 1e-5 * norm(full)) << name;
-    const Rows map = grid(p.at(name).at("map"));
+    EXPECT_NEAR(std::sqrt(squares), frobenius_of(full), 1e-5 * frobenius_of(full)) << name;
+    const Rows map = rows_of_packed(p.at(name).at("map"));
     const size_t D = full.size(), side = std::min<size_t>(D, 32);
     ASSERT_EQ(map.size(), side);
     for (size_t r = 0; r < side; ++r)
@@ -184,12 +184,12 @@ TEST_F(OneHead, IsAxS) {
 }
 
 TEST_F(OneHead, IsLinearIfItsWeightsAreKept) {
-  const PictureJson p = made(engine, "frozen-attention", options);
+  const PictureJson p = picture_with(engine, "frozen-attention", options);
   Rows y = x;
   std::reverse(y.begin(), y.end());
   const Rows sum = plus(x, y), A = head.pattern(x, true);
   const auto deviation = [&](const Rows& of_sum, const Rows& of_x, const Rows& of_y) {
-    return norm(plus(plus(of_sum, of_x, -1), of_y, -1)) / norm(of_sum);
+    return frobenius_of(plus(plus(of_sum, of_x, -1), of_y, -1)) / frobenius_of(of_sum);
   };
   EXPECT_LT(deviation(head.mixed(A, sum), head.mixed(A, x), head.mixed(A, y)), 1e-13);
   const double free = deviation(head.mixed(head.pattern(sum, true), sum), head.mixed(A, x), head.mixed(head.pattern(y, true), y));
@@ -204,7 +204,7 @@ TEST_F(OneHead, IsLinearIfItsWeightsAreKept) {
 }
 
 TEST_F(OneHead, OneForAllLosesWhatItsPictureSays) {
-  const PictureJson p = made(engine, "heads-as-one", options);
+  const PictureJson p = picture_with(engine, "heads-as-one", options);
   const auto n = static_cast<size_t>(engine.shape().n_heads);
   Rows mean(x.size(), std::vector<double>(x.size(), 0)), all, S;
   std::vector<PlainHead> heads;
@@ -216,19 +216,19 @@ TEST_F(OneHead, OneForAllLosesWhatItsPictureSays) {
     S = S.empty() ? one.S : plus(S, one.S);
   }
   const Rows one = times(times(mean, x), S);
-  EXPECT_NEAR(p.at("layers")[1].at("lost").get<double>(), norm(plus(one, all, -1)) / norm(all), 1e-5);
+  EXPECT_NEAR(p.at("layers")[1].at("lost").get<double>(), frobenius_of(plus(one, all, -1)) / frobenius_of(all), 1e-5);
   EXPECT_LT(p.at("fold").get<double>(), 1e-12);
   EXPECT_EQ(p.at("rank"), std::min(engine.shape().d_model, engine.shape().n_heads * engine.shape().head_dim));
 }
 
 TEST_F(OneHead, ObeysThePermutationLawWithoutMask) {
-  const PictureJson p = made(engine, "permutations", options);
-  ASSERT_EQ(p.at("n"), kIds.size());
+  const PictureJson p = picture_with(engine, "permutations", options);
+  ASSERT_EQ(p.at("n"), kSixIds.size());
   ASSERT_EQ(p.at("conditions").size(), 2u);  // nothing is turned, and vectors are added in front of the first layer only
   for (const bool mask : {false, true}) {
     const PictureJson& condition = p.at("conditions")[mask ? 1 : 0];
     const Rows A = head.pattern(x, mask), h = head.written(A, x);
-    EXPECT_LT(most(plus(grid(condition.at("A")), A, -1)), 1e-6);
+    EXPECT_LT(largest_entry(plus(rows_of_packed(condition.at("A")), A, -1)), 1e-6);
     for (size_t i = 0; i < p.at("shuffles").size(); ++i) {
       const auto order = p.at("shuffles")[i].at("order").get<std::vector<size_t>>();
       const Rows moved = in_order(x, order), A_moved = head.pattern(moved, mask);
@@ -238,10 +238,10 @@ TEST_F(OneHead, ObeysThePermutationLawWithoutMask) {
         for (const size_t j : order) columns.push_back(row[j]);
         row = columns;
       }
-      const double pattern = most(plus(A_moved, A_expected, -1)),
-                   output = most(plus(head.written(A_moved, moved), in_order(h, order), -1)) / most(h);
+      const double pattern = largest_entry(plus(A_moved, A_expected, -1)),
+                   output = largest_entry(plus(head.written(A_moved, moved), in_order(h, order), -1)) / largest_entry(h);
       const PictureJson& found = condition.at("shuffles")[i];
-      EXPECT_LT(most(plus(grid(found.at("A")), A_moved, -1)), 1e-6);
+      EXPECT_LT(largest_entry(plus(rows_of_packed(found.at("A")), A_moved, -1)), 1e-6);
       if (mask) {
         EXPECT_NEAR(found.at("pattern").get<double>(), pattern, 1e-6);
         EXPECT_NEAR(found.at("output").get<double>(), output, 1e-5);
@@ -259,7 +259,7 @@ TEST_F(OneHead, ObeysThePermutationLawWithoutMask) {
 
 // In front of the first layer: the tokens move, the vectors of their places stay.
 TEST_F(OneHead, PositionsThatAreAddedBreakTheLaw) {
-  const PictureJson p = made(engine, "permutations", {.layer = 0, .head = 1});
+  const PictureJson p = picture_with(engine, "permutations", {.layer = 0, .head = 1});
   ASSERT_EQ(p.at("conditions").size(), 4u);
   EXPECT_EQ(p.at("places"), "added");
   const PlainHead first(engine, 0, 1);
@@ -277,21 +277,21 @@ TEST_F(OneHead, PositionsThatAreAddedBreakTheLaw) {
     }
     return rows;
   };
-  const Rows tokens = rows_of(seen, hooks[3]), places = rows_of(seen, hooks[4]);
-  EXPECT_LT(most(plus(read(plus(tokens, places)), rows_of(seen, hooks[5]), -1)), 1e-5);
+  const Rows tokens = hook_rows(seen, hooks[3]), places = hook_rows(seen, hooks[4]);
+  EXPECT_LT(largest_entry(plus(read(plus(tokens, places)), hook_rows(seen, hooks[5]), -1)), 1e-5);
   const auto order = p.at("shuffles")[0].at("order").get<std::vector<size_t>>();
   const auto difference = [&](bool added, bool mask) {
     const auto input = [&](const Rows& rows) { return read(added ? plus(rows, places) : rows); };
     const Rows usual = input(tokens), moved = input(in_order(tokens, order));
     const Rows h = first.written(first.pattern(usual, mask), usual);
-    return most(plus(first.written(first.pattern(moved, mask), moved), in_order(h, order), -1)) / most(h);
+    return largest_entry(plus(first.written(first.pattern(moved, mask), moved), in_order(h, order), -1)) / largest_entry(h);
   };
   EXPECT_LT(p.at("conditions")[0].at("most").get<double>(), 1e-12);
   const auto found = [&](size_t i) { return p.at("conditions")[i].at("shuffles")[0].at("output").get<double>(); };
   EXPECT_NEAR(found(1), difference(false, true), 1e-4);
   EXPECT_NEAR(found(2), difference(true, false), 1e-4);
   EXPECT_NEAR(found(3), difference(true, true), 1e-4);
-  const PictureJson bars = made(engine, "mask-and-positions", {.layer = 0, .head = 1});
+  const PictureJson bars = picture_with(engine, "mask-and-positions", {.layer = 0, .head = 1});
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(bars.at("conditions")[i].at("most"), p.at("conditions")[i].at("most"));
 }
 
@@ -303,21 +303,21 @@ TEST_P(HeadsOf, AreTheirFormula) {
   for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer) {
     if (!engine.model().layer(layer).has_attention()) continue;
     const PictureOptions options{.layer = layer, .head = engine.shape().n_heads - 1};
-    const PictureJson p = made(engine, "head-matrices", options);
+    const PictureJson p = picture_with(engine, "head-matrices", options);
     if (!p.at("available").get<bool>()) {
       EXPECT_TRUE(GetParam() == "qwen3_5" || GetParam().starts_with("gemma4")) << p.at("reason");
       continue;
     }
     EXPECT_LT(p.at("check").get<double>(), 1e-5) << layer;
     EXPECT_LT(p.at("patternCheck").get<double>(), 1e-5) << layer;
-    const PictureJson law = made(engine, "permutations", options);
+    const PictureJson law = picture_with(engine, "permutations", options);
     const PictureJson& conditions = law.at("conditions");
     EXPECT_LT(conditions[0].at("most").get<double>(), 1e-11) << layer;
     EXPECT_GT(conditions[1].at("most").get<double>(), 1e-6) << layer;
     for (const PictureJson& shuffle : law.at("shuffles")) EXPECT_EQ(shuffle.at("mlp"), 0) << layer;
     const std::string hook = "blocks." + std::to_string(layer) + ".attn.hook_pattern";
     const std::vector<std::string> hooks = {hook};
-    const Recorder seen = trace_to_memory(engine, kIds, hooks);
+    const Recorder seen = trace_to_memory(engine, kSixIds, hooks);
     const FloatVector& all = seen.values().at(hook).values;
     const std::vector<double> both = unpacked(conditions.back().at("A"));
     if (law.at("places") == "none" && conditions.size() == 2 && engine.model().record().positions != AddedPositions::none) continue;
@@ -328,7 +328,7 @@ TEST_P(HeadsOf, AreTheirFormula) {
 
 TEST_P(HeadsOf, ChapterIsWhole) {
   Engine engine(Golden::open(GetParam()).model(), kF32);
-  const PictureJson document = explain_document(engine, ids_prompt(kIds), {}, "heads");
+  const PictureJson document = explain_document(engine, ids_prompt(kSixIds), {}, "heads");
   EXPECT_EQ(document.at("steps").size(), 9u);
   for (const PictureJson& step : document.at("steps"))
     for (const PictureJson& name : step.at("pictures")) {
@@ -345,7 +345,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, HeadsOf, testing::ValuesIn(Golden::all()), [](c
 TEST(Blocks, HaveTheirPartsInTheModelsOrder) {
   const auto words = [](const char* model) {
     Engine engine(Golden::open(model).model(), kF32);
-    const PictureJson p = made(engine, "block-diagram", {.layer = 1});
+    const PictureJson p = picture_with(engine, "block-diagram", {.layer = 1});
     std::string all;
     for (const PictureJson& part : p.at("parts")) {
       all += part.at("normBefore").is_null() ? "" : "norm ";
@@ -366,28 +366,28 @@ TEST(Streams, AreTheSumOfTheirParts) {
   for (const char* model : {"gpt2_a", "gemma2", "granite", "olmo2"}) {
     Engine engine(Golden::open(model).model(), kF32);
     const std::vector<std::string> hooks = {"blocks.*.hook_attn_out", "blocks.*.hook_mlp_out", "blocks.*.hook_resid_p*"};
-    const Recorder seen = trace_to_memory(engine, kIds, hooks);
+    const Recorder seen = trace_to_memory(engine, kSixIds, hooks);
     const int64_t layers = engine.shape().n_layers;
-    Rows sum = rows_of(seen, "blocks.0.hook_resid_pre");
-    const PictureJson p = made(engine, "stream-sum");
-    EXPECT_NEAR(p.at("start").get<double>(), norm({sum.back()}), 1e-5 * norm({sum.back()}));
+    Rows sum = hook_rows(seen, "blocks.0.hook_resid_pre");
+    const PictureJson p = picture_with(engine, "stream-sum");
+    EXPECT_NEAR(p.at("start").get<double>(), frobenius_of({sum.back()}), 1e-5 * frobenius_of({sum.back()}));
     for (int64_t layer = 0; layer < layers; ++layer)
       for (const auto& [key, hook] : {std::pair{"attention", ".hook_attn_out"}, std::pair{"mlp", ".hook_mlp_out"}}) {
-        const Rows update = rows_of(seen, "blocks." + std::to_string(layer) + hook);
+        const Rows update = hook_rows(seen, "blocks." + std::to_string(layer) + hook);
         sum = plus(sum, update);
-        EXPECT_NEAR(p.at("layers")[static_cast<size_t>(layer)].at(key).get<double>(), norm({update.back()}), 1e-4) << model;
+        EXPECT_NEAR(p.at("layers")[static_cast<size_t>(layer)].at(key).get<double>(), frobenius_of({update.back()}), 1e-4) << model;
       }
-    const Rows end = rows_of(seen, "blocks." + std::to_string(layers - 1) + ".hook_resid_post");
-    EXPECT_NEAR(p.at("error").get<double>(), norm(plus(sum, end, -1)) / norm(end), 1e-8) << model;
+    const Rows end = hook_rows(seen, "blocks." + std::to_string(layers - 1) + ".hook_resid_post");
+    EXPECT_NEAR(p.at("error").get<double>(), frobenius_of(plus(sum, end, -1)) / frobenius_of(end), 1e-8) << model;
     EXPECT_LT(p.at("error").get<double>(), 1e-5) << model;
   }
   Engine after(Golden::open("classic_post").model(), kF32);
-  EXPECT_FALSE(made(after, "stream-sum").at("available").get<bool>());
+  EXPECT_FALSE(picture_with(after, "stream-sum").at("available").get<bool>());
 }
 
 TEST(Sinusoids, RepeatWithinTheContextIfNIsSmall) {
   Engine engine(Golden::open("classic_pre").model(), kF32);
-  const PictureJson p = made(engine, "sinusoids");
+  const PictureJson p = picture_with(engine, "sinusoids");
   for (size_t c = 0; c < 3; ++c) {
     const PictureJson& one = p.at("cases")[c];
     const int E = one.at("E"), C = one.at("C");
@@ -403,7 +403,7 @@ TEST(Sinusoids, RepeatWithinTheContextIfNIsSmall) {
     int nearest = 2;
     std::vector<double> distance;
     for (int k = 0; k < C; ++k) {
-      distance.push_back(norm(plus({vector(k)}, {vector(0)}, -1)));
+      distance.push_back(frobenius_of(plus({vector(k)}, {vector(0)}, -1)));
       EXPECT_NEAR(found[static_cast<size_t>(k)], distance.back(), 1e-5);
       if (k > 2 && distance[static_cast<size_t>(k)] < distance[static_cast<size_t>(nearest)]) nearest = k;
     }
@@ -413,14 +413,14 @@ TEST(Sinusoids, RepeatWithinTheContextIfNIsSmall) {
   EXPECT_GT(p.at("cases")[0].at("alike"), 0);
   EXPECT_GT(p.at("cases")[1].at("N"), p.at("cases")[1].at("C"));
   EXPECT_EQ(p.at("cases")[1].at("alike"), 0);
-  const Rows e = grid(p.at("cases")[1].at("values"));  // [component, position]
-  const PictureJson shift = made(engine, "sinusoid-shift");
-  const Rows R = grid(shift.at("R"));
+  const Rows e = rows_of_packed(p.at("cases")[1].at("values"));  // [component, position]
+  const PictureJson shift = picture_with(engine, "sinusoid-shift");
+  const Rows R = rows_of_packed(shift.at("R"));
   double error = 0;
   for (size_t k = 0; k + 1 < e[0].size(); ++k) {
     Rows column(e.size()), next(e.size());
     for (size_t i = 0; i < e.size(); ++i) column[i] = {e[i][k]}, next[i] = {e[i][k + 1]};
-    error = std::max(error, most(plus(times(R, column), next, -1)));
+    error = std::max(error, largest_entry(plus(times(R, column), next, -1)));
   }
   EXPECT_LT(error, 1e-6);  // both are packed as f32
   EXPECT_LT(shift.at("error").get<double>(), 1e-12);
@@ -435,7 +435,7 @@ TEST(Sinusoids, RepeatWithinTheContextIfNIsSmall) {
 TEST(Roles, LossWithoutAHeadIsThatOfAModelWithoutIt) {
   const Golden gold = Golden::open("llama");
   Engine engine(gold.model(), kF32);
-  const PictureJson p = made(engine, "head-roles");
+  const PictureJson p = picture_with(engine, "head-roles");
   const int64_t repeated = p.at("repeated");
   const std::vector<int32_t> ids = repeated_random_ids(engine, repeated, 0);
   const HeadScores scores = score_heads(engine, ids);
@@ -475,15 +475,15 @@ TEST(Roles, LossWithoutAHeadIsThatOfAModelWithoutIt) {
 TEST(Heads, EdgesSayWhatIsWrong) {
   Engine engine(Golden::open("llama").model(), kF32);
   for (const char* name : {"frozen-attention", "permutations", "mask-and-positions"})
-    EXPECT_FALSE(made(engine, name, {}, {5}).at("available").get<bool>()) << name;
-  EXPECT_TRUE(made(engine, "head-matrices", {}, {5}).at("available").get<bool>());
-  EXPECT_CONTAINS(message_of<InputError>([&] { made(engine, "head-matrices", {.layer = 9}); }), "layer 9 does not exist");
-  EXPECT_CONTAINS(message_of<InputError>([&] { made(engine, "permutations", {.head = -1}); }), "head -1 does not exist");
-  const PictureJson cut = made(engine, "head-matrices", {}, std::vector<int32_t>(60, 7));
+    EXPECT_FALSE(picture_with(engine, name, {}, {5}).at("available").get<bool>()) << name;
+  EXPECT_TRUE(picture_with(engine, "head-matrices", {}, {5}).at("available").get<bool>());
+  EXPECT_CONTAINS(message_of<InputError>([&] { picture_with(engine, "head-matrices", {.layer = 9}); }), "layer 9 does not exist");
+  EXPECT_CONTAINS(message_of<InputError>([&] { picture_with(engine, "permutations", {.head = -1}); }), "head -1 does not exist");
+  const PictureJson cut = picture_with(engine, "head-matrices", {}, std::vector<int32_t>(60, 7));
   EXPECT_EQ(cut.at("A").at("shape")[0], 24);
   EXPECT_CONTAINS(cut.at("caption").get<std::string>(), "its first 24 tokens");
   Engine gated(Golden::open("qwen3_5").model(), kF32);
-  EXPECT_CONTAINS(made(gated, "head-matrices").at("reason").get<std::string>(), "behind gates");
+  EXPECT_CONTAINS(picture_with(gated, "head-matrices").at("reason").get<std::string>(), "behind gates");
 }
 
 }  // namespace
