@@ -126,9 +126,10 @@ Action define_picture(CLI::App& app) {
          "The file to write (replaced if it exists); the ending chooses the kind: .svg, .json, or .csv, a table with all digits")
       ->type_name("FILE")
       ->check(not_empty());
-  add_count(app, "--layer", o->layer, 0, 1 << 20,
-            "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, and pictures of one block or head: "
-            "this layer");
+  add_count(
+      app, "--layer", o->layer, 0, 1 << 20,
+      "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, and pictures of one block or head: "
+      "this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, and pictures of one head: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
             "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");

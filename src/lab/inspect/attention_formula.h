@@ -16,7 +16,8 @@ namespace vitrine {
 
 using RowsD = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// What a head knows of order. Without the mask (and its window) every row sees all rows; without places no query or key is turned.
+/// What a head knows of order. Without the mask (and its window) every row sees all rows; without places no query or key is
+/// turned.
 struct AttentionOrder {
   bool mask = true, places = true;
 };
@@ -68,8 +69,8 @@ class AttentionFormula {
   std::vector<double> q_gain_, k_gain_, sinks_;  // of norms on queries and keys: of each head or of all
 };
 
-/// M [d_model, d_model] from its factors, reduced to `side` by `side` cells: root mean squares of blocks of nearly equal size; the
-/// entries themselves if side >= d_model.
+/// M [d_model, d_model] from its factors, reduced to `side` by `side` cells: root mean squares of blocks of nearly equal size;
+/// the entries themselves if side >= d_model.
 RowsD reduced(const FactoredMatrix& m, int64_t side);
 
 }  // namespace vitrine

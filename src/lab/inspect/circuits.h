@@ -80,7 +80,7 @@ struct CircuitOptions {
   int64_t offset = 0;                            // of QK, also in compositions
   bool composition = true;
   bool spectra = true;  // false: no heads, only compositions; the vocabulary is then not read
-  size_t memory = 0;  // bytes the factors may take; 0: what the system has left
+  size_t memory = 0;    // bytes the factors may take; 0: what the system has left
 };
 struct CircuitTable {
   std::vector<HeadSpectra> heads;        // by layer, then head

@@ -96,7 +96,8 @@ struct PlainHead {
     for (int64_t h = 0; h < H; ++h) b_Q.push_back(bias(Q.bias, head * H + h)), b_K.push_back(bias(K.bias, kv * H + h));
     constant.assign(static_cast<size_t>(s.d_model), 0);
     for (int64_t j = 0; j < s.d_model; ++j)
-      for (int64_t h = 0; h < H; ++h) constant[static_cast<size_t>(j)] += bias(V.bias, kv * H + h) * O.at<double>(j, head * H + h);
+      for (int64_t h = 0; h < H; ++h)
+        constant[static_cast<size_t>(j)] += bias(V.bias, kv * H + h) * O.at<double>(j, head * H + h);
   }
 
   Rows pattern(const Rows& x, bool mask) const {
@@ -123,7 +124,8 @@ struct PlainHead {
   }
 };
 
-PictureJson picture_with(Engine& engine, const char* name, const PictureOptions& options = {}, const std::vector<int32_t>& ids = kSixIds) {
+PictureJson picture_with(Engine& engine, const char* name, const PictureOptions& options = {},
+                         const std::vector<int32_t>& ids = kSixIds) {
   return picture_document(engine, ids_prompt(ids), name, options).at("pictures").at(name);
 }
 
@@ -132,8 +134,9 @@ class OneHead : public testing::Test {
  protected:
   Engine engine{Golden::open("gpt2_a").model(), kF32};
   PictureOptions options{.layer = 1, .head = 2};
-  const std::vector<std::string> hooks = {"blocks.1.ln1.hook_normalized", "blocks.1.attn.hook_result", "blocks.1.attn.hook_pattern",
-                                          "hook_embed", "hook_pos_embed", "blocks.0.ln1.hook_normalized"};
+  const std::vector<std::string> hooks = {
+      "blocks.1.ln1.hook_normalized", "blocks.1.attn.hook_result", "blocks.1.attn.hook_pattern", "hook_embed", "hook_pos_embed",
+      "blocks.0.ln1.hook_normalized"};
   const Recorder seen = trace_to_memory(engine, kSixIds, hooks);
   const Rows x = hook_rows(seen, hooks[0]);
   const PlainHead head{engine, 1, 2};
@@ -320,9 +323,11 @@ TEST_P(HeadsOf, AreTheirFormula) {
     const Recorder seen = trace_to_memory(engine, kSixIds, hooks);
     const FloatVector& all = seen.values().at(hook).values;
     const std::vector<double> both = unpacked(conditions.back().at("A"));
-    if (law.at("places") == "none" && conditions.size() == 2 && engine.model().record().positions != AddedPositions::none) continue;
+    if (law.at("places") == "none" && conditions.size() == 2 && engine.model().record().positions != AddedPositions::none)
+      continue;
     const size_t first = static_cast<size_t>(engine.shape().n_heads - 1) * both.size();
-    for (size_t i = 0; i < both.size(); ++i) EXPECT_NEAR(both[i], static_cast<double>(all[first + i]), 1e-5) << layer << ": " << i;
+    for (size_t i = 0; i < both.size(); ++i)
+      EXPECT_NEAR(both[i], static_cast<double>(all[first + i]), 1e-5) << layer << ": " << i;
   }
 }
 
@@ -375,7 +380,8 @@ TEST(Streams, AreTheSumOfTheirParts) {
       for (const auto& [key, hook] : {std::pair{"attention", ".hook_attn_out"}, std::pair{"mlp", ".hook_mlp_out"}}) {
         const Rows update = hook_rows(seen, "blocks." + std::to_string(layer) + hook);
         sum = plus(sum, update);
-        EXPECT_NEAR(p.at("layers")[static_cast<size_t>(layer)].at(key).get<double>(), frobenius_of({update.back()}), 1e-4) << model;
+        EXPECT_NEAR(p.at("layers")[static_cast<size_t>(layer)].at(key).get<double>(), frobenius_of({update.back()}), 1e-4)
+            << model;
       }
     const Rows end = hook_rows(seen, "blocks." + std::to_string(layers - 1) + ".hook_resid_post");
     EXPECT_NEAR(p.at("error").get<double>(), frobenius_of(plus(sum, end, -1)) / frobenius_of(end), 1e-8) << model;
@@ -427,8 +433,7 @@ TEST(Sinusoids, RepeatWithinTheContextIfNIsSmall) {
   EXPECT_LT(shift.at("wide").at("error").get<double>(), 1e-6);
   EXPECT_GT(shift.at("wide").at("error").get<double>(), 1e-9);
   for (size_t i = 0; i < R.size(); ++i)
-    for (size_t j = 0; j < R.size(); ++j)
-      if (i / 2 != j / 2) EXPECT_EQ(R[i][j], 0);
+    for (size_t j = 0; j < R.size(); ++j) EXPECT_EQ(R[i][j] != 0, i / 2 == j / 2) << i << ", " << j;
 }
 
 // A head without its columns of W_O writes nothing: what the picture's ablation says, from changed weights.
@@ -460,14 +465,16 @@ TEST(Roles, LossWithoutAHeadIsThatOfAModelWithoutIt) {
         if (!t.name.ends_with("layers." + std::to_string(layer) + ".self_attn.o_proj.weight")) continue;
         const size_t element = t.bytes.size() / static_cast<size_t>(t.shape[0] * t.shape[1]);
         for (int64_t row = 0; row < t.shape[0]; ++row)
-          std::fill_n(t.bytes.begin() + static_cast<std::ptrdiff_t>(element * static_cast<size_t>(row * t.shape[1] + head * size)),
-                      element * static_cast<size_t>(size), std::byte{0});
+          std::fill_n(
+              t.bytes.begin() + static_cast<std::ptrdiff_t>(element * static_cast<size_t>(row * t.shape[1] + head * size)),
+              element * static_cast<size_t>(size), std::byte{0});
       }
     });
     Engine without(changed, kF32);
     double found = -1;
     for (const PictureJson& ablation : p.at("ablations"))
-      if (ablation.at("name").get<std::string>().ends_with("(" + role.at("id").get<std::string>() + ")")) found = ablation.at("loss");
+      if (ablation.at("name").get<std::string>().ends_with("(" + role.at("id").get<std::string>() + ")"))
+        found = ablation.at("loss");
     EXPECT_NEAR(found, loss(without), 1e-4);
   }
 }

@@ -12,7 +12,7 @@ struct BlockPart {
   const char *id, *norm, *update, *sum;  // hooks of a block: what the part adds; the stream behind it
 };
 constexpr BlockPart kBlockParts[] = {{"attention", "ln1", "hook_attn_out", "hook_resid_mid"},
-                                {"mlp", "ln2", "hook_mlp_out", "hook_resid_post"}};
+                                     {"mlp", "ln2", "hook_mlp_out", "hook_resid_post"}};
 
 double length_of_last(const RowsD& rows) { return rows.row(rows.rows() - 1).norm(); }
 
@@ -31,7 +31,8 @@ std::string part_of_mlp(const ModelFacts& facts, const LayerRecord& spec) {
 // Whether the stream at the end is what entered it plus all that was added.
 std::string why_no_sum(const Studio& studio) {
   const Model& model = studio.engine.model();
-  if (!model.form().residual) return "In this model each part's output takes the place of the stream instead of being added to it.";
+  if (!model.form().residual)
+    return "In this model each part's output takes the place of the stream instead of being added to it.";
   for (int64_t layer = 0; layer < studio.facts.shape.n_layers; ++layer) {
     const LayerRecord& spec = model.layer(layer);
     if (spec.norms_after)
@@ -88,9 +89,10 @@ PictureJson data_of_block_diagram(Studio& studio) {
     parts.push_back(std::move(one));
   }
   PictureJson p = present(
-      fmt::format("Layer {} of this model in the order in which it computes. The numbers are lengths of vectors at the last of {} in "
-                  "this run: of the stream on the line, of what each part adds beside its plus sign.{}",
-                  study.layer, plural(study.ids.size(), "token"), cut_sentence(studio, study)),
+      fmt::format(
+          "Layer {} of this model in the order in which it computes. The numbers are lengths of vectors at the last of {} in "
+          "this run: of the stream on the line, of what each part adds beside its plus sign.{}",
+          study.layer, plural(study.ids.size(), "token"), cut_sentence(studio, study)),
       fmt::format("From top to bottom: {}.", order));
   p["layer"] = study.layer;
   p["dModel"] = facts.shape.d_model;
@@ -119,9 +121,10 @@ PictureJson data_of_stream_sum(Studio& studio) {
   const Recorder seen = trace_to_memory(studio.engine, study.ids, hooks, nullptr, studio.options.memory);
   RowsD sum = rows_of_hook(seen, begin);
   PictureJson p = present(
-      fmt::format("Lengths at the last of {} in this run: of the stream behind each layer, and of what the layer's attention and MLP "
-                  "added to it.{}",
-                  plural(study.ids.size(), "token"), cut_sentence(studio, study)),
+      fmt::format(
+          "Lengths at the last of {} in this run: of the stream behind each layer, and of what the layer's attention and MLP "
+          "added to it.{}",
+          plural(study.ids.size(), "token"), cut_sentence(studio, study)),
       "");
   p["start"] = number(length_of_last(sum));
   p["layers"] = PictureJson::array();
@@ -144,9 +147,10 @@ PictureJson data_of_stream_sum(Studio& studio) {
   p["parts"] = parts;
   p["error"] = number(error);
   p["prose"] = {{"parts", parts}, {"error", p["error"]}, {"start", p["start"]}, {"end", p["layers"].back().at("stream")}};
-  p["alt"] = fmt::format("The stream begins with length {:.3g} and ends with {:.3g}. The embedding plus {} gives the stream at the end "
-                         "up to {:.1g} of its length.",
-                         p["start"].get<double>(), p["layers"].back().at("stream").get<double>(), plural(parts, "update"), error);
+  p["alt"] = fmt::format(
+      "The stream begins with length {:.3g} and ends with {:.3g}. The embedding plus {} gives the stream at the end "
+      "up to {:.1g} of its length.",
+      p["start"].get<double>(), p["layers"].back().at("stream").get<double>(), plural(parts, "update"), error);
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Lengths of the stream and of what each layer adds.", "height": 280,
      "x": {"label": "layer", "whole": true, "pad": 0.5}, "y": {"label": "length of the vector", "zero": true},

@@ -11,9 +11,9 @@ constexpr int64_t kSide = 32;             // of the maps of S and Y
 constexpr int64_t kLargestSquare = 1024;  // a sum of S is written out up to this width
 
 std::string map_note(int64_t width) {
-  return width <= kSide ? fmt::format("All {} × {} entries.", width, width)
-                        : fmt::format("{} × {} entries in {} × {} cells: the root mean square of each block.", width, width, kSide,
-                                      kSide);
+  return width <= kSide
+             ? fmt::format("All {} × {} entries.", width, width)
+             : fmt::format("{} × {} entries in {} × {} cells: the root mean square of each block.", width, width, kSide, kSide);
 }
 
 PictureJson described(const FactoredMatrix& m) {
@@ -40,13 +40,15 @@ PictureJson data_of_head_matrices(Studio& studio) {
   const double check = relative_distance(formula.written(study.head, A, x), h);
   const double pattern_check = (formula.patterns(x, {})[head] - A).cwiseAbs().maxCoeff();
   PictureJson p = present(
-      fmt::format("The three parts of {}: A, the weights of attention of this run; S = W_V W_O, which turns what a token hands over "
-                  "into an update; and Y = W_Q W_Kᵀ, from which A is made. S and Y are [{}, {}] and do not depend on the prompt.{}",
-                  head_title(study), width, width, cut_sentence(studio, study)),
-      fmt::format("{}: S has rank {} and largest singular value {:.3g}, Y rank {} and {:.3g}. Computed from its parts, the head's "
-                  "output differs from the run's by {:.1g} of its length.",
-                  head_title(study), S.at("rank").get<int64_t>(), S.at("singularValues")[0].get<double>(),
-                  Y.at("rank").get<int64_t>(), Y.at("singularValues")[0].get<double>(), check));
+      fmt::format(
+          "The three parts of {}: A, the weights of attention of this run; S = W_V W_O, which turns what a token hands over "
+          "into an update; and Y = W_Q W_Kᵀ, from which A is made. S and Y are [{}, {}] and do not depend on the prompt.{}",
+          head_title(study), width, width, cut_sentence(studio, study)),
+      fmt::format(
+          "{}: S has rank {} and largest singular value {:.3g}, Y rank {} and {:.3g}. Computed from its parts, the head's "
+          "output differs from the run's by {:.1g} of its length.",
+          head_title(study), S.at("rank").get<int64_t>(), S.at("singularValues")[0].get<double>(), Y.at("rank").get<int64_t>(),
+          Y.at("singularValues")[0].get<double>(), check));
   p["layer"] = study.layer;
   p["head"] = study.head;
   p["dModel"] = width;
@@ -134,8 +136,8 @@ PictureJson data_of_frozen_attention(Studio& studio) {
       const auto i = static_cast<size_t>(head);
       const auto f = [&](const RowsD& input) { return formula.mixed(head, A_x[i], input); };
       const double frozen = relative_distance(f(x) + f(y), f(sum));
-      const double free = relative_distance(formula.mixed(head, A_x[i], x) + formula.mixed(head, A_y[i], y),
-                                            formula.mixed(head, A_sum[i], sum));
+      const double free =
+          relative_distance(formula.mixed(head, A_x[i], x) + formula.mixed(head, A_y[i], y), formula.mixed(head, A_sum[i], sum));
       if (layer == study.layer && head == study.head) shown = p["heads"].size();
       p["heads"].push_back({{"layer", layer}, {"head", head}, {"frozen", number(frozen)}, {"free", number(free)}});
       most_frozen = std::max(most_frozen, frozen);
@@ -151,10 +153,10 @@ PictureJson data_of_frozen_attention(Studio& studio) {
   p["prose"] = {{"layer", p["shown"]["layer"]}, {"head", p["shown"]["head"]}, {"frozen", p["shown"]["frozen"]},
                 {"free", p["shown"]["free"]},   {"heads", p["heads"].size()}, {"most_frozen", p["mostFrozen"]},
                 {"least", p["least"]["free"]},  {"most", p["most"]["free"]}};
-  p["alt"] = fmt::format("With A kept, the largest deviation of {} is {:.1g} of the output's length: rounding. With A made anew it is "
-                         "{:.2g} to {:.2g}.",
-                         plural(p["heads"].size(), "head"), most_frozen, p["least"].at("free").get<double>(),
-                         p["most"].at("free").get<double>());
+  p["alt"] = fmt::format(
+      "With A kept, the largest deviation of {} is {:.1g} of the output's length: rounding. With A made anew it is "
+      "{:.2g} to {:.2g}.",
+      plural(p["heads"].size(), "head"), most_frozen, p["least"].at("free").get<double>(), p["most"].at("free").get<double>());
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "remark", "text": "Layer {shown.layer}, head {shown.head}: with A kept, ‖f(x + y) − f(x) − f(y)‖ / ‖f(x + y)‖ = {shown.frozen|.2g}. With A made anew, ‖h(x + y) − h(x) − h(y)‖ / ‖h(x + y)‖ = {shown.free|.3g}."},
     {"kind": "xy", "title": "Every head of the model", "label": "Deviation from linearity of every head, with its weights of attention kept and made anew.",
@@ -174,9 +176,10 @@ PictureJson data_of_heads_as_one(Studio& studio) {
   if (study.layers.empty()) return no_head_formula(studio, study);
   if (studio.facts.shape.n_heads < 2) return absent("Each layer of this model has one head: there is nothing to add up.");
   PictureJson p = present(
-      fmt::format("What is lost if the heads of a layer are replaced by one: their matrices S are added up, and its weights are the "
-                  "mean of theirs. 0 %: nothing; 100 %: as much as if the layer wrote nothing.{}",
-                  cut_sentence(studio, study)),
+      fmt::format(
+          "What is lost if the heads of a layer are replaced by one: their matrices S are added up, and its weights are the "
+          "mean of theirs. 0 %: nothing; 100 %: as much as if the layer wrote nothing.{}",
+          cut_sentence(studio, study)),
       "");
   p["layers"] = PictureJson::array();
   p["fold"] = nullptr;
@@ -211,22 +214,24 @@ PictureJson data_of_heads_as_one(Studio& studio) {
     p["rankEach"] = spectrum_of(formula.S(study.head)).rank;
   }
   const auto lost = [&](const PictureJson& layer) { return layer.at("lost").get<double>(); };
-  const auto [low, high] = std::minmax_element(p["layers"].begin(), p["layers"].end(),
-                                               [&](const PictureJson& a, const PictureJson& b) { return lost(a) < lost(b); });
+  const auto [least, most] = std::minmax_element(p["layers"].begin(), p["layers"].end(),
+                                                 [&](const PictureJson& a, const PictureJson& b) { return lost(a) < lost(b); });
+  const PictureJson low = *least, high = *most;
   p["heads"] = studio.facts.shape.n_heads;
   p["shownLayer"] = study.layer;
   p["prose"] = {{"layer", study.layer},
                 {"fold", p["fold"]},
                 {"rank", p["rank"]},
-                {"least_layer", low->at("layer")},
-                {"least_lost", low->at("lost")},
-                {"most_layer", high->at("layer")},
-                {"most_lost", high->at("lost")}};
-  p["leastLost"] = *low;
-  p["mostLost"] = *high;
-  p["alt"] = fmt::format("One head in the place of {} loses {:.0f} % of what layer {} writes, the least, and {:.0f} % of layer {}.",
-                         studio.facts.shape.n_heads, 100 * lost(p["leastLost"]), p["leastLost"].at("layer").get<int64_t>(),
-                         100 * lost(p["mostLost"]), p["mostLost"].at("layer").get<int64_t>());
+                {"least_layer", low.at("layer")},
+                {"least_lost", low.at("lost")},
+                {"most_layer", high.at("layer")},
+                {"most_lost", high.at("lost")}};
+  p["leastLost"] = low;
+  p["mostLost"] = high;
+  p["alt"] =
+      fmt::format("One head in the place of {} loses {:.0f} % of what layer {} writes, the least, and {:.0f} % of layer {}.",
+                  studio.facts.shape.n_heads, 100 * lost(p["leastLost"]), p["leastLost"].at("layer").get<int64_t>(),
+                  100 * lost(p["mostLost"]), p["mostLost"].at("layer").get<int64_t>());
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "remark", "if": "fold", "text": "Layer {shownLayer}: if its {heads} heads all had the same weights Ā, their sum would be the one head Ā·x·(S₁ + S₂ + …): the two differ by {fold|.2g} of their length. One S has rank {rankEach}, the sum {rank}."},
     {"kind": "bars", "title": "Their weights are not the same: what one head would lose", "label": "Share of each layer's update that is lost if its heads are replaced by one.",

@@ -20,9 +20,9 @@ struct ShownRole {
   const char *id, *name;
 };
 constexpr ShownRole kShownRoles[] = {{HeadRole::previous, "previous", "previous token"},
-                           {HeadRole::induction, "induction", "what followed the last time"},
-                           {HeadRole::duplicate, "duplicate", "the same token, earlier"},
-                           {HeadRole::first, "first", "first token"}};
+                                     {HeadRole::induction, "induction", "what followed the last time"},
+                                     {HeadRole::duplicate, "duplicate", "the same token, earlier"},
+                                     {HeadRole::first, "first", "first token"}};
 
 // Takes one head's result away: what it writes becomes 0.
 class Without final : public Listener {
@@ -86,10 +86,11 @@ PictureJson data_of_head_roles(Studio& studio) {
   Engine& engine = studio.engine;
   const HeadScores& scores = study.scores;
   PictureJson p = present(
-      fmt::format("Every head of the model on {} random tokens, repeated once: what came next the last time can be known from the "
-                  "sequence itself alone. The share of a head's attention that goes to each kind of place, as a mean over the tokens "
-                  "that have one.",
-                  study.repeated),
+      fmt::format(
+          "Every head of the model on {} random tokens, repeated once: what came next the last time can be known from the "
+          "sequence itself alone. The share of a head's attention that goes to each kind of place, as a mean over the tokens "
+          "that have one.",
+          study.repeated),
       "");
   p["repeated"] = study.repeated;
   p["layerNames"] = PictureJson::array();
@@ -112,9 +113,8 @@ PictureJson data_of_head_roles(Studio& studio) {
                        {"best", {{"layer", best.layer}, {"head", best.head}, {"score", number(best.at(role.role))}}},
                        {"found", std::move(found)},
                        {"scores", scores_by_layer(scores, role.role)}};
-    one["words"] = one.at("found").empty()
-                       ? fmt::format("no head mostly; the most is {}", head_name(best.layer, best.head))
-                       : fmt::format("head {}", head_name(best.layer, best.head));
+    one["words"] = one.at("found").empty() ? fmt::format("no head mostly; the most is {}", head_name(best.layer, best.head))
+                                           : fmt::format("head {}", head_name(best.layer, best.head));
     alt += fmt::format("{}{}: {}, {:.0f} %", alt.empty() ? "" : "; ", role.name, one["words"].get<std::string>(),
                        100 * best.at(role.role));
     p["roles"].push_back(std::move(one));

@@ -23,8 +23,8 @@ std::vector<RowsD> by_head(const Recorder::Value& value, bool heads_first) {
     RowsD& one = all.emplace_back(rows, columns);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < columns; ++c)
-        one(r, c) = static_cast<double>(
-            value.values[static_cast<size_t>((heads_first ? h * rows + r : r * heads + h) * columns + c)]);
+        one(r, c) =
+            static_cast<double>(value.values[static_cast<size_t>((heads_first ? h * rows + r : r * heads + h) * columns + c)]);
   }
   return all;
 }

@@ -17,17 +17,17 @@ namespace vitrine {
 inline constexpr size_t kHeadTokens = 24;
 
 struct HeadStudy {
-  HeadScores scores;            // on `repeated` random tokens, twice: `vitrine circuits`
+  HeadScores scores;  // on `repeated` random tokens, twice: `vitrine circuits`
   int64_t repeated = 0;
   std::vector<int64_t> layers;  // those whose heads are an AttentionFormula
   std::string why_not;          // if there is none: of the first layer
   int64_t layer = 0, head = 0;  // the head that is shown: as asked for, or the one that looks most at the previous token
   bool chosen = false;          // it was asked for
 
-  std::vector<int32_t> ids;      // the prompt, kHeadTokens at most
-  std::map<int64_t, RowsD> x;    // by layer: [token, d_model], what its heads read
-  std::vector<RowsD> patterns;   // of the shown layer's heads, as the run has them
-  std::vector<RowsD> results;    // of the same: [token, d_model], attn.hook_result
+  std::vector<int32_t> ids;                   // the prompt, kHeadTokens at most
+  std::map<int64_t, RowsD> x;                 // by layer: [token, d_model], what its heads read
+  std::vector<RowsD> patterns;                // of the shown layer's heads, as the run has them
+  std::vector<RowsD> results;                 // of the same: [token, d_model], attn.hook_result
   std::shared_ptr<AttentionFormula> formula;  // of the shown layer
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }

@@ -192,12 +192,15 @@ PictureJson data_of_permutations(Studio& studio) {
   const PictureJson law = law_of(studio, study);
   const int64_t n = law.at("n");
   PictureJson p = present(
-      fmt::format("The vectors that {} reads in this run, put into another order by a permutation matrix P, and its formula computed "
-                  "anew. Differences are the largest of all entries; those of h are over the largest entry of h.{}",
-                  head_title(study), n < studio.tokens() ? fmt::format(" Of the prompt, its first {} tokens.", n) : ""),
-      fmt::format("Without mask and positions, the head's output for {} of {} differs from its own output in the same order by at "
-                  "most {:.1g}; with the mask by up to {:.2g}.",
-                  plural(law.at("shuffles").size(), "other order"), plural(n, "token"), most_of(law, "none_of_both"), most_of(law, "mask")));
+      fmt::format(
+          "The vectors that {} reads in this run, put into another order by a permutation matrix P, and its formula computed "
+          "anew. Differences are the largest of all entries; those of h are over the largest entry of h.{}",
+          head_title(study), n < studio.tokens() ? fmt::format(" Of the prompt, its first {} tokens.", n) : ""),
+      fmt::format(
+          "Without mask and positions, the head's output for {} of {} differs from its own output in the same order by at "
+          "most {:.1g}; with the mask by up to {:.2g}.",
+          plural(law.at("shuffles").size(), "other order"), plural(n, "token"), most_of(law, "none_of_both"),
+          most_of(law, "mask")));
   p.update(law);
   const PictureJson& first = p["conditions"][0]["shuffles"];
   double pattern = 0;
@@ -206,8 +209,13 @@ PictureJson data_of_permutations(Studio& studio) {
   for (const PictureJson& shuffle : p["shuffles"])
     if (const PictureJson& one = shuffle.at("mlp"); one.is_number() && (mlp.is_null() || one.get<double>() > mlp.get<double>()))
       mlp = one;
-  p["prose"] = {{"layer", study.layer},   {"head", study.head}, {"n", n},     {"orders", p["shuffles"].size()},
-                {"pattern", number(pattern)}, {"output", p["conditions"][0]["most"]}, {"mlp", mlp},
+  p["prose"] = {{"layer", study.layer},
+                {"head", study.head},
+                {"n", n},
+                {"orders", p["shuffles"].size()},
+                {"pattern", number(pattern)},
+                {"output", p["conditions"][0]["most"]},
+                {"mlp", mlp},
                 {"has_mlp", !mlp.is_null()}};
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Order", "each": "shuffles.*", "name": "{shuffles.#0.name}", "charts": [
@@ -233,9 +241,10 @@ PictureJson data_of_mask_and_positions(Studio& studio) {
   if (PictureJson none = no_law(studio, study); !none.is_null()) return none;
   const PictureJson law = law_of(studio, study);
   PictureJson p = present(
-      fmt::format("How far {} is from the law h(Px) = P h(x): the largest difference over {} of {}, over the largest entry of h. 0: "
-                  "the head cannot tell the orders apart.",
-                  head_title(study), plural(law.at("shuffles").size(), "other order"), plural(law.at("n").get<int64_t>(), "token")),
+      fmt::format(
+          "How far {} is from the law h(Px) = P h(x): the largest difference over {} of {}, over the largest entry of h. 0: "
+          "the head cannot tell the orders apart.",
+          head_title(study), plural(law.at("shuffles").size(), "other order"), plural(law.at("n").get<int64_t>(), "token")),
       "");
   p["conditions"] = PictureJson::array();
   std::string alt;

@@ -75,19 +75,23 @@ PictureJson case_of(const Sinusoids& s, bool values) {
 PictureJson data_of_sinusoids(Studio& studio) {
   const Sinusoids wide = as_wide_as(studio.facts);
   PictureJson p = present(
-      "Positions as sines and cosines, for N smaller and larger than the context C, and below each how far the vector of position k "
-      "is from that of position 0. Where the distance falls below that of neighbors, two places look more alike than neighbors do.",
+      "Positions as sines and cosines, for N smaller and larger than the context C, and below each how far the vector of "
+      "position k "
+      "is from that of position 0. Where the distance falls below that of neighbors, two places look more alike than neighbors "
+      "do.",
       "");
   p["cases"] = {case_of(kRepeats, true), case_of(kUnique, true), case_of(wide, false)};
   p["names"] = {"N < C", "N > C", "this model's width"};
   p["prose"] = PictureJson::object();
   for (const auto& [key, i] : {std::pair{"repeats_", 0}, std::pair{"unique_", 1}})
-    for (const auto& [name, field] : {std::pair{"e", "E"}, std::pair{"n", "N"}, std::pair{"c", "C"}, std::pair{"nearest", "nearest"},
-                                      std::pair{"distance", "nearestDistance"}, std::pair{"neighbor", "neighbor"}})
+    for (const auto& [name, field] :
+         {std::pair{"e", "E"}, std::pair{"n", "N"}, std::pair{"c", "C"}, std::pair{"nearest", "nearest"},
+          std::pair{"distance", "nearestDistance"}, std::pair{"neighbor", "neighbor"}})
       p["prose"][std::string(key) + name] = p["cases"][static_cast<size_t>(i)][field];
   for (size_t i = 0; i < 3; ++i) p["cases"][i]["name"] = p["names"][i];
   p["alt"] = fmt::format(
-      "With E = {}, N = {:g} and C = {}, position {} comes back to within {:.3g} of position 0, while neighbors are {:.3g} apart. With "
+      "With E = {}, N = {:g} and C = {}, position {} comes back to within {:.3g} of position 0, while neighbors are {:.3g} "
+      "apart. With "
       "N = {:g} the nearest, position {}, stays {:.3g} away, neighbors {:.3g}.",
       kRepeats.E, kRepeats.N, kRepeats.C, p["cases"][0]["nearest"].get<int64_t>(), p["cases"][0]["nearestDistance"].get<double>(),
       p["cases"][0]["neighbor"].get<double>(), kUnique.N, p["cases"][1]["nearest"].get<int64_t>(),
@@ -113,17 +117,19 @@ PictureJson data_of_sinusoids(Studio& studio) {
 
 PictureJson data_of_sinusoid_wheel(Studio&) {
   PictureJson p = present(
-      fmt::format("Each pair of a sine and a cosine is the point e^(i·k·ω) on a circle, ω = N^(−2j/E): here E = {}, N = {:g}. One "
-                  "position further on, each hand has turned by the same angle ω, wherever it stood.",
-                  kUnique.E, kUnique.N),
+      fmt::format(
+          "Each pair of a sine and a cosine is the point e^(i·k·ω) on a circle, ω = N^(−2j/E): here E = {}, N = {:g}. One "
+          "position further on, each hand has turned by the same angle ω, wherever it stood.",
+          kUnique.E, kUnique.N),
       "");
   p["E"] = kUnique.E;
   p["N"] = number(kUnique.N);
   p["C"] = kUnique.C;
   p["wheels"] = PictureJson::array();
   for (int64_t j = 0; j < kUnique.pairs(); ++j)
-    p["wheels"].push_back(
-        {{"pair", j}, {"frequency", number(kUnique.frequency(j))}, {"turn", number(2 * std::numbers::pi / kUnique.frequency(j))}});
+    p["wheels"].push_back({{"pair", j},
+                           {"frequency", number(kUnique.frequency(j))},
+                           {"turn", number(2 * std::numbers::pi / kUnique.frequency(j))}});
   constexpr int64_t kShown = 5;
   p["positions"] = PictureJson::array();
   for (int64_t k = 0; k < kShown; ++k) p["positions"].push_back(numbers(kUnique.at(k)));
@@ -167,15 +173,17 @@ PictureJson data_of_sinusoid_shift(Studio& studio) {
   const auto frame = ctx.frame();
   const std::vector<int32_t> any(static_cast<size_t>(wide.C), 0);
   const Tensor table = sinusoidal_positions(ctx, Step::of(any), wide.E, SinusoidLayout::pairs);
-  const double wide_error = error(
-      wide, [&](int64_t k, int64_t c) { return static_cast<double>(table.data<float>()[k * wide.E + c]); });
+  const double wide_error =
+      error(wide, [&](int64_t k, int64_t c) { return static_cast<double>(table.data<float>()[k * wide.E + c]); });
   PictureJson p = present(
-      fmt::format("The matrix R that takes the vector of any position to the next: e(k + 1) = R e(k), with a block of two by two for "
-                  "each wheel and zeros elsewhere. It does not depend on k. Here E = {}, N = {:g}.",
-                  small.E, small.N),
-      fmt::format("{} rotations along the diagonal. Over {} positions the map's largest error is {:.1g}; for vectors of {} numbers in "
-                  "f32 over {} positions it is {:.1g}.",
-                  small.pairs(), small.C, small_error, wide.E, wide.C, wide_error));
+      fmt::format(
+          "The matrix R that takes the vector of any position to the next: e(k + 1) = R e(k), with a block of two by two for "
+          "each wheel and zeros elsewhere. It does not depend on k. Here E = {}, N = {:g}.",
+          small.E, small.N),
+      fmt::format(
+          "{} rotations along the diagonal. Over {} positions the map's largest error is {:.1g}; for vectors of {} numbers in "
+          "f32 over {} positions it is {:.1g}.",
+          small.pairs(), small.C, small_error, wide.E, wide.C, wide_error));
   p["prose"] = {{"error", number(small_error)}, {"wide_error", number(wide_error)}};
   std::vector<float> cells(R.begin(), R.end());
   p["E"] = small.E;

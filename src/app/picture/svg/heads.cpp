@@ -53,7 +53,8 @@ Svg svg_of_block_diagram(const PictureView& c) {
     const double plus = at + 22;
     svg.line(middle, at, middle, plus, color, 1.5);
     svg.arrow(middle, plus, kStreamX + (adds ? 10 : 0), plus, color);
-    svg.text(middle - 8, plus - 6, (adds ? "adds " : "becomes the stream, ") + length_text(part.at("length")), Anchor::end, "muted", 11);
+    svg.text(middle - 8, plus - 6, (adds ? "adds " : "becomes the stream, ") + length_text(part.at("length")), Anchor::end,
+             "muted", 11);
     if (adds) {
       svg.line(kStreamX, split, kStreamX, plus - 9, "ink", 2);
       svg.circle(kStreamX, plus, 9, "faint");
@@ -82,7 +83,8 @@ Svg svg_of_sinusoid_wheel(const PictureView& c) {
   Svg svg(kBlockWidth, 40 + kRow * static_cast<double>(positions.size()), c.title(), c.alt());
   for (size_t j = 0; j < wheels.size(); ++j)
     svg.text(kLeft + step * (static_cast<double>(j) + 0.5), 18,
-             fmt::format("pair {}: {} rad", j, short_number(wheels[j].at("frequency").get<double>())), Anchor::middle, "muted", 11);
+             fmt::format("pair {}: {} rad", j, short_number(wheels[j].at("frequency").get<double>())), Anchor::middle, "muted",
+             11);
   for (size_t k = 0; k < positions.size(); ++k) {
     const double y = 40 + kRow * (static_cast<double>(k) + 0.5);
     svg.text(16, y + 4, fmt::format("position {}", k));
