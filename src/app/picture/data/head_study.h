@@ -29,6 +29,7 @@ struct HeadStudy {
   std::vector<RowsD> patterns;                // of the shown layer's heads, as the run has them
   std::vector<RowsD> results;                 // of the same: [token, d_model], attn.hook_result
   std::shared_ptr<AttentionFormula> formula;  // of the shown layer
+  PictureJson law = nullptr;                  // of permutations.cpp, once a picture asked for it
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };

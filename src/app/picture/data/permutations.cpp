@@ -100,18 +100,32 @@ class Reorder final : public Listener {
   const std::vector<int64_t>& order_;
 };
 
-// How far the layer's MLP, run on the stream's rows in another order, is from its own rows in that order: the largest difference.
-// Null for a layer without one.
-PictureJson difference_of_mlp(Studio& studio, int64_t layer, std::span<const int32_t> ids, const std::vector<int64_t>& order) {
-  const std::string block = fmt::format("blocks.{}.", layer), in = block + "hook_resid_mid", out = block + "hook_mlp_out";
-  const ModelRecord& record = studio.engine.model().record();
-  if (record.hook(in) == nullptr || record.hook(out) == nullptr) return nullptr;
-  const std::vector<std::string> hooks = {out};
-  const RowsD usual = rows_of_hook(trace_to_memory(studio.engine, ids, hooks), out);
-  Reorder moved(in, order);
-  const RowsD changed = rows_of_hook(trace_to_memory(studio.engine, ids, hooks, &moved), out);
-  return number((changed - shuffled(usual, order)).cwiseAbs().maxCoeff());
-}
+// The layer's MLP, run on the stream's rows in another order.
+class ShuffledMlp {
+ public:
+  ShuffledMlp(Studio& studio, int64_t layer, std::span<const int32_t> ids)
+      : engine_(studio.engine), ids_(ids), in_(fmt::format("blocks.{}.hook_resid_mid", layer)),
+        out_({fmt::format("blocks.{}.hook_mlp_out", layer)}) {
+    const ModelRecord& record = engine_.model().record();
+    there_ = record.hook(in_) != nullptr && record.hook(out_[0]) != nullptr;
+    if (there_) usual_ = rows_of_hook(trace_to_memory(engine_, ids_, out_), out_[0]);
+  }
+  // The largest difference from its own rows in that order; null for a layer without an MLP.
+  PictureJson difference(const std::vector<int64_t>& order) const {
+    if (!there_) return nullptr;
+    Reorder moved(in_, order);
+    const RowsD changed = rows_of_hook(trace_to_memory(engine_, ids_, out_, &moved), out_[0]);
+    return number((changed - shuffled(usual_, order)).cwiseAbs().maxCoeff());
+  }
+
+ private:
+  Engine& engine_;
+  std::span<const int32_t> ids_;
+  std::string in_;
+  std::vector<std::string> out_;
+  bool there_ = false;
+  RowsD usual_;
+};
 
 struct Condition {
   const char *id, *name;
@@ -123,7 +137,7 @@ constexpr Condition kConditions[] = {{"none_of_both", "no mask, no positions", {
                                      {"both", "with both, as in the model", {true, true}}};
 
 // The law under every condition that the layer can have, for every shuffle.
-PictureJson law_of(Studio& studio, const HeadStudy& study) {
+PictureJson make_law(Studio& studio, const HeadStudy& study) {
   const int64_t n = std::min(study.tokens(), kMostTokens);
   const std::vector<int32_t> ids(study.ids.begin(), study.ids.begin() + n);
   const AttentionFormula& formula = *study.formula;
@@ -143,12 +157,13 @@ PictureJson law_of(Studio& studio, const HeadStudy& study) {
   law["places"] = formula.turns() ? "turned" : added.tokens.size() > 0 ? "added" : "none";
   const std::vector<Shuffle> shuffles = shuffles_of(n);
   law["shuffles"] = PictureJson::array();
+  const ShuffledMlp mlp(studio, study.layer, ids);
   for (const Shuffle& shuffle : shuffles) {
     const RowsD P = permutation_matrix(shuffle.order);
     law["shuffles"].push_back({{"name", shuffle.name},
                                {"order", shuffle.order},
                                {"inverse", number((P.transpose() * P - RowsD::Identity(n, n)).cwiseAbs().maxCoeff())},
-                               {"mlp", difference_of_mlp(studio, study.layer, ids, shuffle.order)}});
+                               {"mlp", mlp.difference(shuffle.order)}});
   }
   for (const Condition& condition : kConditions) {
     if (condition.order.places && !has_places) continue;
@@ -172,6 +187,11 @@ PictureJson law_of(Studio& studio, const HeadStudy& study) {
   return law;
 }
 
+const PictureJson& law_of(Studio& studio, HeadStudy& study) {
+  if (study.law.is_null()) study.law = make_law(studio, study);
+  return study.law;
+}
+
 PictureJson no_law(Studio& studio, const HeadStudy& study) {
   if (PictureJson none = no_head_formula(studio, study); !none.is_null()) return none;
   if (study.tokens() < 2) return absent("One token has no other order. Give a prompt of two or more.");
@@ -189,7 +209,7 @@ double most_of(const PictureJson& law, std::string_view id) {
 PictureJson data_of_permutations(Studio& studio) {
   HeadStudy& study = head_study(studio);
   if (PictureJson none = no_law(studio, study); !none.is_null()) return none;
-  const PictureJson law = law_of(studio, study);
+  const PictureJson& law = law_of(studio, study);
   const int64_t n = law.at("n");
   PictureJson p = present(
       fmt::format(
@@ -239,7 +259,7 @@ PictureJson data_of_permutations(Studio& studio) {
 PictureJson data_of_mask_and_positions(Studio& studio) {
   HeadStudy& study = head_study(studio);
   if (PictureJson none = no_law(studio, study); !none.is_null()) return none;
-  const PictureJson law = law_of(studio, study);
+  const PictureJson& law = law_of(studio, study);
   PictureJson p = present(
       fmt::format(
           "How far {} is from the law h(Px) = P h(x): the largest difference over {} of {}, over the largest entry of h. 0: "

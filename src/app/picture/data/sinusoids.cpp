@@ -133,7 +133,7 @@ PictureJson data_of_sinusoid_wheel(Studio&) {
   constexpr int64_t kShown = 5;
   p["positions"] = PictureJson::array();
   for (int64_t k = 0; k < kShown; ++k) p["positions"].push_back(numbers(kUnique.at(k)));
-  p["alt"] = fmt::format("{} hands. From one position to the next the fastest turns by {:.3g} radians, the slowest by {:.3g}.",
+  p["alt"] = fmt::format("{} hands. From one position to the next the fastest turns by {:.3g} rad, the slowest by {:.3g} rad.",
                          kUnique.pairs(), kUnique.frequency(0), kUnique.frequency(kUnique.pairs() - 1));
   p["tables"] = PictureJson::parse(R"json([
     {"columns": [["pair j", "wheels.*.pair"], ["radians per position", "wheels.*.frequency"], ["positions per turn", "wheels.*.turn"]]},
