@@ -45,7 +45,7 @@ PictureJson data_of_head_matrices(Studio& studio) {
           "into an update; and Y = W_Q W_Kᵀ, from which A is made. S and Y are [{}, {}] and do not depend on the prompt.{}",
           head_title(study), width, width, cut_sentence(studio, study)),
       fmt::format(
-          "{}: S has rank {} and largest singular value {:.3g}, Y rank {} and {:.3g}. Computed from its parts, the head's "
+          "Of {}, S has rank {} and largest singular value {:.3g}, Y rank {} and {:.3g}. Computed from its parts, the head's "
           "output differs from the run's by {:.1g} of its length.",
           head_title(study), S.at("rank").get<int64_t>(), S.at("singularValues")[0].get<double>(), Y.at("rank").get<int64_t>(),
           Y.at("singularValues")[0].get<double>(), check));
