@@ -55,7 +55,7 @@ export function Block({ picture: p }: { picture: BlockDiagram }) {
   return (
     <div ref={box} style={{ minHeight: px(height) }}>
       {width > 0 && (
-        <Drawing label={`Layer ${p.layer}: ${p.parts.map((part) => part.words).join("; ")}.`} width={width} height={height} marks={marks}>
+        <Drawing label={`Layer ${p.layer}: ${p.parts.map((part) => part.words).join("; ")}.`} width={width} height={height} marks={marks} reach={400}>
           <text x={stream + 10} y={14}>stream, {length(p.lengths[0] ?? null)}</text>
           {parts.map(({ part, tone, split, boxes, branch, plus, norm, below, length: after }, i) => (
             <g key={part.id}>

@@ -4,8 +4,8 @@ import { useState } from "preact/hooks";
 import { Choice } from "../controls";
 import type { Permutations } from "../data";
 import { floats } from "../decode";
-import { place, tokenAt } from "../document";
-import { number, percent } from "../format";
+import { place, space, tokenAt } from "../document";
+import { number, percent, spaceShown } from "../format";
 import { Heat, ScaleKey } from "../heat";
 
 /** Differences of this size are what rounding of 16-digit numbers leaves. */
@@ -51,6 +51,7 @@ export function Shuffles({ picture: p }: { picture: Permutations }) {
         <button type="button" class="more shuffle" onClick={() => shuffle((at + 1) % p.shuffles.length)}>Shuffle</button>
         <span class="shuffle-name" aria-live="polite"> {one.name}: {one.order.map(tokenAt).join(" ")}</span>
       </p>
+      {space !== null && <p class="remark space-legend">{spaceShown} stands for a space.</p>}
       <Choice label="The head" options={p.conditions.map((c, i) => ({ value: i, name: c.name }))} value={which} onChange={choose} />
       <div class="beside">
         <Weights title="A(Px): made anew in the new order" weights={floats(found.A)} order={one.order} />
