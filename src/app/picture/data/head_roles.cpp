@@ -113,8 +113,9 @@ PictureJson data_of_head_roles(Studio& studio) {
                        {"best", {{"layer", best.layer}, {"head", best.head}, {"score", number(best.at(role.role))}}},
                        {"found", std::move(found)},
                        {"scores", scores_by_layer(scores, role.role)}};
-    one["words"] = one.at("found").empty() ? fmt::format("no head above {:.0f} %; the most is {}", 100 * kFoundFrom, head_name(best.layer, best.head))
-                                           : fmt::format("head {}", head_name(best.layer, best.head));
+    one["words"] = one.at("found").empty()
+                       ? fmt::format("no head above {:.0f} %; the most is {}", 100 * kFoundFrom, head_name(best.layer, best.head))
+                       : fmt::format("head {}", head_name(best.layer, best.head));
     alt += fmt::format("{}{}: {}, {:.0f} %", alt.empty() ? "" : "; ", role.name, one["words"].get<std::string>(),
                        100 * best.at(role.role));
     p["roles"].push_back(std::move(one));

@@ -104,7 +104,9 @@ class Reorder final : public Listener {
 class ShuffledMlp {
  public:
   ShuffledMlp(Studio& studio, int64_t layer, std::span<const int32_t> ids)
-      : engine_(studio.engine), ids_(ids), in_(fmt::format("blocks.{}.hook_resid_mid", layer)),
+      : engine_(studio.engine),
+        ids_(ids),
+        in_(fmt::format("blocks.{}.hook_resid_mid", layer)),
         out_({fmt::format("blocks.{}.hook_mlp_out", layer)}) {
     const ModelRecord& record = engine_.model().record();
     there_ = record.hook(in_) != nullptr && record.hook(out_[0]) != nullptr;
