@@ -95,8 +95,11 @@ void run_picture(PictureArguments o) {
   };
   only_for(o.layer >= 0, "--layer",
            {"attention", "softmax", "lookup", "query-length", "experts", "expert-load", "interpolation", "task-vectors",
-            "norm-steps", "head-parameters", "causal-mask"});
-  only_for(o.head >= 0, "--head", {"attention", "softmax", "lookup", "head-parameters", "causal-mask"});
+            "norm-steps", "head-parameters", "causal-mask", "block-diagram", "head-matrices", "frozen-attention", "heads-as-one",
+            "permutations", "mask-and-positions"});
+  only_for(o.head >= 0, "--head",
+           {"attention", "softmax", "lookup", "head-parameters", "causal-mask", "head-matrices", "frozen-attention", "permutations",
+            "mask-and-positions"});
   only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution", "token-loss"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
@@ -140,10 +143,11 @@ Action define_picture(CLI::App& app) {
          "The file to write (replaced if it exists); the ending chooses the kind: .svg, .json, or .csv, a table with all digits")
       ->type_name("FILE")
       ->check(not_empty());
-  add_count(app, "--layer", o->layer, 0, 1 << 20,
-            "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, norm-steps, head-parameters, "
-            "causal-mask: this layer");
-  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, head-parameters, causal-mask: this head");
+  add_count(
+      app, "--layer", o->layer, 0, 1 << 20,
+      "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, and pictures of one block or head: "
+      "this layer");
+  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, and pictures of one head: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
             "softmax, logit-attribution, input-attribution, token-loss: this token of the prompt; default: the last, of token-loss "
             "the one before the largest loss");

@@ -12,18 +12,21 @@ import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
 import { Sharing, SideBySide } from "./designs";
 import { Beams } from "./beams";
+import { Block } from "./block";
 import { Dot } from "./dot";
 import { Choices } from "./experts";
 import { Grouping, Softmax } from "./heads";
 import { Between, Tasks } from "./merging";
 import { Surfaces } from "./mlp";
 import { Geometry } from "./norms";
+import { Shuffles } from "./permutations";
 import { Lens, Next } from "./prediction";
 import { Reaches } from "./reach";
 import { Rotation } from "./rope";
 import { MergeTrees, SplitRows, Tokens } from "./tokens";
 import { Film } from "./training-film";
 import { Vocabulary } from "./vocabulary";
+import { Wheels } from "./wheels";
 
 // Each takes the picture of its name, which the compiler cannot follow through the lookup.
 const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
@@ -49,6 +52,9 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   "vocabulary-growth": Vocabulary,
   "training-film": Film,
   "beam-search": Beams,
+  "block-diagram": Block,
+  permutations: Shuffles,
+  "sinusoid-wheel": Wheels,
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {

@@ -18,7 +18,7 @@ namespace {
 const std::vector<PictureEntry>& entries() {
   static const std::vector<PictureEntry> all = [] {
     std::vector<PictureEntry> joined;
-    for (const auto& chapter : {next_word_pictures(), gpt2_pictures(), gemma2_pictures(), trainable_pictures()})
+    for (const auto& chapter : {next_word_pictures(), gpt2_pictures(), heads_pictures(), gemma2_pictures(), trainable_pictures()})
       joined.insert(joined.end(), chapter.begin(), chapter.end());
     return joined;
   }();

@@ -27,6 +27,7 @@ struct PictureEntry {
 /// In the order of the book, a picture that several chapters show with the first of them.
 std::span<const PictureEntry> next_word_pictures();
 std::span<const PictureEntry> gpt2_pictures();
+std::span<const PictureEntry> heads_pictures();
 std::span<const PictureEntry> gemma2_pictures();
 std::span<const PictureEntry> trainable_pictures();
 

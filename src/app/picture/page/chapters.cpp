@@ -20,6 +20,10 @@ constexpr std::array kChapters = {
     Chapter{"gpt2", "GPT-2, from bytes to a sampled text",
             "How a small GPT-2 got its vocabulary, what its parts are, how it was trained, and how it writes.", "book/gpt2-tales",
             "Once upon a time there was a king who had a daughter, and the king"},
+    Chapter{
+        "heads", "A head is A·x·S",
+        "A block taken apart: the stream as a sum, one head as three matrices, what order means to it, and which heads do what.",
+        "tales9m", "The old king and the young queen had a son"},
     Chapter{"gemma2", "What Gemma 2 changed",
             "Shared keys, windows, rotations, soft caps, distillation and merged models, beside what other models do.", "tales9m",
             "Once upon a time there was a king"},

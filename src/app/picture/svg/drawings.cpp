@@ -32,6 +32,8 @@ constexpr std::array kDrawings = {
     Drawing{"task-vectors", svg_of_task_vectors},
     Drawing{"designs", svg_of_designs},
     Drawing{"head-sharing", svg_of_head_sharing},
+    Drawing{"block-diagram", svg_of_block_diagram},
+    Drawing{"sinusoid-wheel", svg_of_sinusoid_wheel},
 };
 
 }  // namespace

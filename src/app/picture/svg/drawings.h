@@ -33,5 +33,7 @@ Svg svg_of_interpolation(const PictureView&);
 Svg svg_of_task_vectors(const PictureView&);
 Svg svg_of_designs(const PictureView&);
 Svg svg_of_head_sharing(const PictureView&);
+Svg svg_of_block_diagram(const PictureView&);
+Svg svg_of_sinusoid_wheel(const PictureView&);
 
 }  // namespace vitrine
