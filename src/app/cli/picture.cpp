@@ -98,8 +98,8 @@ void run_picture(PictureArguments o) {
             "norm-steps", "head-parameters", "causal-mask", "block-diagram", "head-matrices", "frozen-attention", "heads-as-one",
             "permutations", "mask-and-positions"});
   only_for(o.head >= 0, "--head",
-           {"attention", "softmax", "lookup", "head-parameters", "causal-mask", "head-matrices", "frozen-attention", "permutations",
-            "mask-and-positions"});
+           {"attention", "softmax", "lookup", "head-parameters", "causal-mask", "head-matrices", "frozen-attention",
+            "permutations", "mask-and-positions"});
   only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution", "token-loss"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
@@ -148,9 +148,10 @@ Action define_picture(CLI::App& app) {
       "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, and pictures of one block or head: "
       "this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, and pictures of one head: this head");
-  add_count(app, "--position", o->position, 0, INT32_MAX,
-            "softmax, logit-attribution, input-attribution, token-loss: this token of the prompt; default: the last, of token-loss "
-            "the one before the largest loss");
+  add_count(
+      app, "--position", o->position, 0, INT32_MAX,
+      "softmax, logit-attribution, input-attribution, token-loss: this token of the prompt; default: the last, of token-loss "
+      "the one before the largest loss");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbors: words with signs between them; default: king - man + woman")
       ->type_name("SUM");

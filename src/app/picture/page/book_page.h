@@ -7,7 +7,8 @@
 namespace vitrine {
 
 /// The page as HTML without scripts. values: {version, documents, chapters, pages, models}: a link or ""; lists of {file, title,
-/// summary, size}; chapters also have a `number`, pages the `command` that makes them. Errors: InputError for a value that is missing.
+/// summary, size}; chapters also have a `number`, pages the `command` that makes them. Errors: InputError for a value that is
+/// missing.
 std::string book_page(const PictureJson& values);
 
 }  // namespace vitrine
