@@ -79,7 +79,7 @@ function Engineers({ step }: { step: Step }) {
             </div>
           )}
           {pictures.map((name) => <Picture key={name} name={name} />)}
-          {step.source.map((s) => <Source key={`${s.file}:${s.line}`} source={s} />)}
+          {step.source.map((s) => <Source key={`${s.file}:${s.line}`} source={s} of={step.title} />)}
         </>
       )}
     </Fold>
@@ -97,12 +97,13 @@ function Formula({ text }: { text: string }) {
   return <>{parts.map((part, i) => (part === undefined ? null : i % 4 === 0 ? part : i % 4 === 1 ? <sub key={i}>{part}</sub> : <sup key={i}>{part}</sup>))}</>;
 }
 
-function Source({ source: s }: { source: Step["source"][number] }) {
+/** Several steps may quote the same lines; `of` is the title of this one. */
+function Source({ source: s, of }: { source: Step["source"][number]; of: string }) {
   const lines = s.code.split("\n");
   return (
     <div class="listing">
       <p><code>{s.file}:{s.line}</code></p>
-      <pre tabIndex={0} role="region" aria-label={`${s.file} from line ${s.line}`}>{lines.map((line, i) => <span key={i} class="code-line"><i aria-hidden="true">{s.line + i}</i><code>{line === "" ? " " : line}</code>{"\n"}</span>)}</pre>
+      <pre tabIndex={0} role="region" aria-label={`${s.file} from line ${s.line}: ${of}`}>{lines.map((line, i) => <span key={i} class="code-line"><i aria-hidden="true">{s.line + i}</i><code>{line === "" ? " " : line}</code>{"\n"}</span>)}</pre>
     </div>
   );
 }
