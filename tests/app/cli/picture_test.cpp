@@ -111,7 +111,7 @@ TEST(PictureCommand, OfAConfigurationWithoutWeights) {
   for (const std::string& name : {std::string("gemma-2b"), config}) {
     const Outcome words = vitrine({"picture", "rope-wavelengths", "--config", name});
     EXPECT_EQ(words.code, 0) << words.err;
-    EXPECT_CONTAINS(words.out, "128 pairs, from 6.28 to 58470.2 positions");
+    EXPECT_CONTAINS(words.out, "128 pairs, from 6.28 to 58469.6 positions");
   }
   // A model whose weights are there: they are not read.
   EXPECT_EQ(vitrine({"picture", "designs", "--config", golden_model("llama"), "--svg"}).code, 0);
