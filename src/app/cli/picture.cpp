@@ -129,9 +129,10 @@ Action define_picture(CLI::App& app) {
             "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, norm-steps, head-parameters, "
             "causal-mask: this layer");
   add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, head-parameters, causal-mask: this head");
-  add_count(app, "--position", o->position, 0, INT32_MAX,
-            "softmax, logit-attribution, input-attribution, token-loss: this token of the prompt; default: the last, of token-loss "
-            "the one before the largest loss");
+  add_count(
+      app, "--position", o->position, 0, INT32_MAX,
+      "softmax, logit-attribution, input-attribution, token-loss: this token of the prompt; default: the last, of token-loss "
+      "the one before the largest loss");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbors: words with signs between them; default: king - man + woman")
       ->type_name("SUM");
