@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "picture/data/shipped_text.h"
 #include "picture/data/studio.h"
-#include "picture/page/embedded.h"
 
 namespace vitrine {
 namespace {
@@ -118,7 +118,7 @@ struct Cut {
 // The beginning of the fables in examples/, whole words.
 std::string_view passage() {
   constexpr size_t kBytes = 1500;
-  const std::string_view text = embedded_text("examples/fables.txt");
+  const std::string_view text = shipped_text("examples/fables.txt");
   return text.substr(0, text.size() <= kBytes ? text.size() : text.rfind(' ', kBytes));
 }
 

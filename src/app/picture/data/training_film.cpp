@@ -1,13 +1,13 @@
 // The film of a training run that ships with the book: its log, told checkpoint by checkpoint (models/book/gpt2-tales).
 #include "base/error.h"
 #include "base/json.h"
+#include "picture/data/shipped_text.h"
 #include "picture/data/studio.h"
-#include "picture/page/embedded.h"
 
 namespace vitrine {
 
 PictureJson data_of_training_film(Studio&) {
-  const std::string_view text = embedded_text("models/book/gpt2-tales/story.json");
+  const std::string_view text = shipped_text("models/book/gpt2-tales/story.json");
   if (text.empty()) return absent("This build has no log of a training run.");
   const PictureJson story = PictureJson::parse(text);
   const PictureJson &checkpoints = story.at("checkpoints"), &first = checkpoints.front(), &last = checkpoints.back();

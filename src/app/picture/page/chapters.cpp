@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "picture/data/shipped_text.h"
 #include "picture/page/embedded.h"
 
 namespace vitrine {
@@ -77,5 +78,7 @@ std::vector<std::string> pictures_of(const Chapter& chapter) {
   }
   return names;
 }
+
+std::string_view shipped_text(std::string_view path) { return embedded_text(path); }
 
 }  // namespace vitrine
