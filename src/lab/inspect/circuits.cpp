@@ -134,7 +134,7 @@ class Table {
 
   CircuitTable make() {
     check_place(shape_, options_.layer, options_.head);
-    require_plain_head(engine_.model(), engine_.name(), "A circuit of embedding, head and unembedding");
+    if (options_.spectra) require_plain_head(engine_.model(), engine_.name(), "A circuit of embedding, head and unembedding");
     if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().layer(*options_.layer));
     check_offset(engine_.model(), shape_, options_.offset);
     int64_t head_dim = 0;  // of the layer with the widest heads
@@ -147,7 +147,7 @@ class Table {
     require_memory((width * width * 2 + (layers + 12) * rows * width) * sizeof(float), options_.memory,
                    "The circuits of " + std::to_string(shape_.n_layers) + " layers", "Leave the compositions out");
     final_norm_ = frozen_norm(weights_, engine_.model().layer(0), "ln_final");
-    vocabulary_ = vocabulary_product(engine_, *engine_.model().head().weight, weights_.matrix("W_E"));
+    if (options_.spectra) vocabulary_ = vocabulary_product(engine_, *engine_.model().head().weight, weights_.matrix("W_E"));
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
       if (!options_.composition && options_.layer && *options_.layer != layer) continue;
       if (attends(layer)) add_layer(layer);
@@ -191,7 +191,7 @@ class Table {
         throw RunError("NaN or infinity in the circuits of layer " + std::to_string(layer) + " head " + std::to_string(i) +
                        ". Do the weights hold NaN?");
     }
-    add_spectra(layer, f, q, k, v, o);
+    if (options_.spectra) add_spectra(layer, f, q, k, v, o);
     if (options_.composition) add_compositions(layer, f, q, k, v, o);
   }
 

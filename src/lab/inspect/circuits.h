@@ -79,7 +79,8 @@ struct CircuitOptions {
   std::optional<int64_t> layer = {}, head = {};  // none: all of them
   int64_t offset = 0;                            // of QK, also in compositions
   bool composition = true;
-  size_t memory = 0;  // bytes the factors may take; 0: what the system has left
+  bool spectra = true;  // false: no heads, only compositions; the vocabulary is then not read
+  size_t memory = 0;    // bytes the factors may take; 0: what the system has left
 };
 struct CircuitTable {
   std::vector<HeadSpectra> heads;        // by layer, then head
