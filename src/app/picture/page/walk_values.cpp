@@ -103,6 +103,7 @@ PictureJson update_values(const PictureJson& pictures) {
 }
 
 PictureJson final_lengths(const Studio& studio) {
+  if (studio.seen.norms.empty()) return nullptr;
   const std::vector<float>& before = studio.seen.norms.back().in_rms;
   if (before.size() < 2) return nullptr;
   const auto [low, high] = std::minmax_element(before.begin(), before.end());
@@ -174,8 +175,13 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
     if (const Tokenizer& tokenizer = studio.engine.tokenizer(); tokenizer.adds_bos() && tokenizer.bos())
       bos = tokenizer.piece(*tokenizer.bos());
   const std::string activation = activation_name(facts.activation);
-  const TokenLogprob& best = studio.seen.next.back().front();
-  const PictureJson& parts = pictures.at("logit-attribution").at("components");
+  PictureJson next = nullptr;  // a chapter whose pictures show no predictions has none
+  if (!studio.seen.next.empty()) {
+    const TokenLogprob& best = studio.seen.next.back().front();
+    next = {{"piece", studio.piece(best.token)}, {"probability", std::exp(static_cast<double>(best.logprob))}};
+  }
+  const PictureJson* attribution = available(pictures, "logit-attribution");
+  const PictureJson parts = attribution == nullptr ? PictureJson::array() : attribution->at("components");
   return {{"n_layers", s.n_layers},
           {"n_heads", s.n_heads},
           {"n_kv_heads", s.n_kv_heads},
@@ -221,7 +227,7 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"likeness", likeness_of_positions(studio)},
           {"updates", update_values(pictures)},
           {"final_lengths", facts.final_norm ? final_lengths(studio) : PictureJson(nullptr)},
-          {"next", {{"piece", studio.piece(best.token)}, {"probability", std::exp(static_cast<double>(best.logprob))}}},
+          {"next", std::move(next)},
           {"biases_are_parts",
            std::any_of(parts.begin(), parts.end(),
                        [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); })},
