@@ -85,8 +85,10 @@ void run_picture(PictureArguments o) {
     throw UsageError(fmt::format("{} is of no use to the picture {}; these take it: {}.", flag, o.name, list));
   };
   only_for(o.layer >= 0, "--layer",
-           {"attention", "softmax", "query-length", "experts", "expert-load", "interpolation", "task-vectors"});
-  only_for(o.head >= 0, "--head", {"attention", "softmax"});
+           {"attention", "softmax", "query-length", "experts", "expert-load", "interpolation", "task-vectors", "block-diagram",
+            "head-matrices", "frozen-attention", "heads-as-one", "permutations", "mask-and-positions"});
+  only_for(o.head >= 0, "--head",
+           {"attention", "softmax", "head-matrices", "frozen-attention", "permutations", "mask-and-positions"});
   only_for(o.position >= 0, "--position", {"softmax", "logit-attribution", "input-attribution"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
@@ -124,9 +126,11 @@ Action define_picture(CLI::App& app) {
          "The file to write (replaced if it exists); the ending chooses the kind: .svg, .json, or .csv, a table with all digits")
       ->type_name("FILE")
       ->check(not_empty());
-  add_count(app, "--layer", o->layer, 0, 1 << 20,
-            "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors: this layer");
-  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax: this head");
+  add_count(
+      app, "--layer", o->layer, 0, 1 << 20,
+      "attention, softmax, query-length, experts, expert-load, interpolation, task-vectors, and pictures of one block or head: "
+      "this layer");
+  add_count(app, "--head", o->head, 0, 1 << 20, "attention, softmax, and pictures of one head: this head");
   add_count(app, "--position", o->position, 0, INT32_MAX,
             "softmax, logit-attribution, input-attribution: this token of the prompt; default: the last");
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");

@@ -18,7 +18,8 @@ namespace {
 const std::vector<PictureEntry>& entries() {
   static const std::vector<PictureEntry> all = [] {
     std::vector<PictureEntry> joined;
-    for (const auto& chapter : {next_word_pictures()}) joined.insert(joined.end(), chapter.begin(), chapter.end());
+    for (const auto& chapter : {next_word_pictures(), heads_pictures()})
+      joined.insert(joined.end(), chapter.begin(), chapter.end());
     return joined;
   }();
   return all;

@@ -24,5 +24,6 @@ struct PictureEntry {
 
 /// In the order of the book, a picture that several chapters show with the first of them.
 std::span<const PictureEntry> next_word_pictures();
+std::span<const PictureEntry> heads_pictures();
 
 }  // namespace vitrine

@@ -2,6 +2,7 @@
 // What the builders of pictures share: the model, the prompt, and the run that was observed.
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -13,6 +14,8 @@
 
 namespace vitrine {
 
+struct HeadStudy;
+
 struct Studio {
   Engine& engine;
   const PicturePrompt& prompt;
@@ -21,6 +24,7 @@ struct Studio {
   Observation seen;
   std::set<int32_t> mentioned;            // ids that some picture names
   std::optional<Backward> backward = {};  // of the pictures that show the loss's gradients, once one of them was built
+  std::shared_ptr<HeadStudy> heads = {};  // of the pictures of one head (head_study.h), once one of them was built
 
   bool spelled() const { return engine.has_tokenizer(); }
   /// The piece of an id as the vocabulary spells it; "#7" where it has none.

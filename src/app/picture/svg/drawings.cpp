@@ -30,6 +30,8 @@ constexpr std::array kDrawings = {
     Drawing{"reach", svg_of_reach},
     Drawing{"interpolation", svg_of_interpolation},
     Drawing{"task-vectors", svg_of_task_vectors},
+    Drawing{"block-diagram", svg_of_block_diagram},
+    Drawing{"sinusoid-wheel", svg_of_sinusoid_wheel},
 };
 
 }  // namespace

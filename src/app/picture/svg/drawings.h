@@ -31,5 +31,7 @@ Svg svg_of_logit_attribution(const PictureView&);
 Svg svg_of_reach(const PictureView&);
 Svg svg_of_interpolation(const PictureView&);
 Svg svg_of_task_vectors(const PictureView&);
+Svg svg_of_block_diagram(const PictureView&);
+Svg svg_of_sinusoid_wheel(const PictureView&);
 
 }  // namespace vitrine
