@@ -369,6 +369,56 @@ export interface Pictures {
   reach: Reach | Absent<"reach">;
   interpolation: Interpolation | Absent<"interpolation">;
   "task-vectors": TaskVectors | Absent<"task-vectors">;
+  "block-diagram": BlockDiagram | Absent<"block-diagram">;
+  permutations: Permutations | Absent<"permutations">;
+  "sinusoid-wheel": SinusoidWheel | Absent<"sinusoid-wheel">;
+}
+
+// -- A head is A·x·S ------------------------------------------------------------------------------------------------------
+
+/** The parts of one block in the model's order. Lengths are those of vectors at the last token. */
+export interface BlockDiagram extends Head<"block-diagram"> {
+  layer: number;
+  /** Of the stream: at the top and behind each part. */
+  lengths: (number | null)[];
+  parts: {
+    id: "attention" | "mlp";
+    title: string;
+    /** Of attention: how many. */
+    heads: number | null;
+    /** "RMSNorm" where one stands there: in front of the part, on what it wrote, on the stream behind the sum. */
+    normBefore: string | null;
+    normBehind: string | null;
+    normAfter: string | null;
+    /** What the update is multiplied by. */
+    factor: number | null;
+    /** False: what the part computes takes the place of the stream. */
+    adds: boolean;
+    hook: string;
+    length: number | null;
+    streamLength: number | null;
+    /** "RMSNorm, 4 heads, +" */
+    words: string;
+  }[];
+}
+/** A head's formula on the first n vectors of the prompt, in other orders. */
+export interface Permutations extends Head<"permutations"> {
+  n: number;
+  layer: number;
+  head: number;
+  /** Row i of Px is row order[i] of x. inverse: largest entry of PᵀP − 1; mlp: of MLP(Px) − P MLP(x). */
+  shuffles: { name: string; order: number[]; inverse: number; mlp: number | null }[];
+  /** A: A(x) [n, n]. For each shuffle: A(Px), the largest entries of A(Px) − P A(x) Pᵀ and, over that of h, of h(Px) − P h(x). */
+  conditions: { id: string; name: string; A: Packed; most: number; shuffles: { pattern: number; output: number; A: Packed }[] }[];
+}
+/** Pairs of sine and cosine: the hand of pair j at position k stands at the angle k · frequency. */
+export interface SinusoidWheel extends Head<"sinusoid-wheel"> {
+  E: number;
+  N: number;
+  C: number;
+  wheels: { pair: number; frequency: number; turn: number }[];
+  /** The first positions: sine and cosine of each pair. */
+  positions: number[][];
 }
 
 // -- Preliminaries and tokens ---------------------------------------------------------------------------------------------

@@ -9,16 +9,19 @@ import { Figure } from "../figure";
 import { tablesOf } from "../tables";
 import { Attentions } from "./attention";
 import { Attribution } from "./attribution";
+import { Block } from "./block";
 import { Dot } from "./dot";
 import { Choices } from "./experts";
 import { Grouping, Softmax } from "./heads";
 import { Between, Tasks } from "./merging";
 import { Surfaces } from "./mlp";
 import { Geometry } from "./norms";
+import { Shuffles } from "./permutations";
 import { Lens, Next } from "./prediction";
 import { Reaches } from "./reach";
 import { Rotation } from "./rope";
 import { MergeTrees, SplitRows, Tokens } from "./tokens";
+import { Wheels } from "./wheels";
 
 // Each takes the picture of its name, which the compiler cannot follow through the lookup.
 const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
@@ -39,6 +42,9 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   reach: Reaches,
   interpolation: Between,
   "task-vectors": Tasks,
+  "block-diagram": Block,
+  permutations: Shuffles,
+  "sinusoid-wheel": Wheels,
 };
 
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {
