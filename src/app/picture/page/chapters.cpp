@@ -17,6 +17,10 @@ constexpr std::array kChapters = {
     Chapter{kFirstChapter, "How a language model finds the next word",
             "From a text to the table of words that could follow, step by step, and back through the gradients.", "tales9m",
             "Once upon a time there was a king"},
+    Chapter{
+        "heads", "A head is A·x·S",
+        "A block taken apart: the stream as a sum, one head as three matrices, what order means to it, and which heads do what.",
+        "tales9m", "The old king and the young queen had a son"},
 };
 
 }  // namespace
