@@ -389,6 +389,9 @@ export interface Pictures {
   "vocabulary-growth": VocabularyGrowth | Absent<"vocabulary-growth">;
   "training-film": TrainingFilm | Absent<"training-film">;
   "beam-search": BeamSearch | Absent<"beam-search">;
+  "block-diagram": BlockDiagram | Absent<"block-diagram">;
+  permutations: Permutations | Absent<"permutations">;
+  "sinusoid-wheel": SinusoidWheel | Absent<"sinusoid-wheel">;
 }
 
 // -- GPT-2 ----------------------------------------------------------------------------------------------------------------
@@ -439,9 +442,6 @@ export interface BeamSearch extends Head<"beam-search"> {
   greedy: { ids: number[]; text: string; tokens: number; score: number; total: number };
   /** Whether greedy decoding wrote the best beam. */
   same: true | null;
-  "block-diagram": BlockDiagram | Absent<"block-diagram">;
-  permutations: Permutations | Absent<"permutations">;
-  "sinusoid-wheel": SinusoidWheel | Absent<"sinusoid-wheel">;
 }
 
 // -- A head is A·x·S ------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ export function Shuffles({ picture: p }: { picture: Permutations }) {
   // P A(x) Pᵀ: both rows and columns of A(x) in the new order.
   const moved = Float32Array.from({ length: n * n }, (_, i) => usual[one.order[Math.floor(i / n)]! * n + one.order[i % n]!]!);
   return (
-    <div>
+    <div class="shuffles">
       <p>
         <button type="button" class="more shuffle" onClick={() => shuffle((at + 1) % p.shuffles.length)}>Shuffle</button>
         <span class="shuffle-name" aria-live="polite"> {one.name}: {one.order.map(tokenAt).join(" ")}</span>
