@@ -14,7 +14,7 @@ import { graveFaults, tooWide } from "./checks.mjs";
 const program = process.env["VITRINE_PROGRAM"];
 const given = process.env["VITRINE_BOOK"];
 const book = given === undefined ? mkdtempSync(join(tmpdir(), "vitrine-book-")) : resolve(given);
-const types = /** @type {Record<string, string>} */ ({ ".html": "text/html; charset=utf-8", ".png": "image/png" });
+const types = /** @type {Record<string, string>} */ ({ ".html": "text/html; charset=utf-8", ".png": "image/png", ".svg": "image/svg+xml" });
 // Any static host: a path is a file, and nothing else is served.
 const server = createServer((request, response) => {
   const path = join(book, normalize(decodeURIComponent(new URL(request.url ?? "/", "http://host").pathname)).replace(/\/$/, "/index.html"));
@@ -42,7 +42,7 @@ after(async () => {
 describe("the book", { skip: program === undefined && given === undefined && "neither VITRINE_PROGRAM nor VITRINE_BOOK is set" }, () => {
   for (const [width, dark] of /** @type {const} */ ([[1280, false], [390, true]]))
     test(`the start page at ${width}: accessible, no script, no request`, async () => {
-      const { page, faults } = await openAddress(browser, address, (url) => url === address, { width, dark });
+      const { page, faults } = await openAddress(browser, address, (url) => url === address || url === `${address}opening.svg`, { width, dark });
       assert.equal(await page.locator("script").count(), 0);
       assert.equal(await tooWide(page), 0);
       assert.deepEqual(await graveFaults(page, true), []);
@@ -51,7 +51,7 @@ describe("the book", { skip: program === undefined && given === undefined && "ne
     });
 
   test("every link leads to a page that opens, and every page is linked", async () => {
-    const start = await openAddress(browser, address, (url) => url === address);
+    const start = await openAddress(browser, address, (url) => url === address || url === `${address}opening.svg`);
     const links = await start.page.locator("a").evaluateAll((all) => all.map((a) => a.getAttribute("href") ?? ""));
     assert.ok(links.length > 0);
     assert.deepEqual(readdirSync(book).filter((name) => name.endsWith(".html") && name !== "index.html").sort(), [...links].sort());

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -21,11 +22,13 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/picture_arguments.h"
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "io/temporary_folder.h"
 #include "picture/page/book_page.h"
 #include "picture/page/chapters.h"
+#include "picture/svg/opening.h"
 #include "vitrine/version.h"
 
 extern char** environ;
@@ -178,12 +181,26 @@ class Book {
     for (const Experiment& experiment : experiments())
       if (pages_.contains(experiment.name)) add_experiment(experiment);
     for (const fs::path& model : models_) add_model(model);
+    if (pages_.contains(kFirstChapter)) add_opening();
     const fs::path index = out_ / "index.html";
     write_file_atomically(index.string(), book_page(values_));
     log("{} written", index.string());
   }
 
  private:
+  // The first chapter's model at work, as a drawing that moves.
+  void add_opening() {
+    PictureArguments o;
+    o.prompt.text = chapter_of(kFirstChapter).prompt;
+    o.prompt.has_text = true;
+    Engine engine = open_engine(o.model);
+    const PictureJson run = pictures_document(engine, prompt_of(engine, o), std::vector<std::string>{"logit-lens", "attention"});
+    const std::optional<std::string> drawing = opening_svg(run, true);
+    if (!drawing) return;
+    write_file_atomically((out_ / "opening.svg").string(), *drawing);
+    values_["opening"] = {{"file", "opening.svg"}, {"alt", run.at("pictures").at("logit-lens").at("alt")}};
+  }
+
   void add_chapter(const Chapter& chapter) {
     Words words = {"explain", chapter.prompt, "--chapter", chapter.name, "--live"};
     if (std::string(chapter.model) != "tales9m") words.insert(words.end(), {"--model", std::string("models/") + chapter.model});
@@ -230,6 +247,7 @@ class Book {
   std::vector<fs::path> models_;
   TemporaryFolder work_;
   PictureJson values_ = {{"version", version()},
+                         {"opening", nullptr},
                          {"chapters", PictureJson::array()},
                          {"pages", PictureJson::array()},
                          {"models", PictureJson::array()}};

@@ -313,14 +313,6 @@ PictureJson task_values(const PictureJson& pictures) {
           {"slerp_length", picture->at("slerpLength")}};
 }
 
-PictureJson biases_are_parts(const PictureJson& pictures) {
-  const PictureJson* picture = available(pictures, "logit-attribution");
-  if (picture == nullptr) return nullptr;
-  const PictureJson& parts = picture->at("components");
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const PictureJson& part) { return part.at("kind").get<std::string>().ends_with("-bias"); });
-}
-
 }  // namespace
 
 PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
