@@ -26,6 +26,7 @@
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "io/temporary_folder.h"
+#include "picture/data/document.h"
 #include "picture/page/book_page.h"
 #include "picture/page/chapters.h"
 #include "picture/svg/opening.h"

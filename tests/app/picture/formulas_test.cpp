@@ -462,7 +462,7 @@ TEST(EmbeddingCosine, AWordOfSeveralTokensIsTheirMean) {
   EXPECT_EQ(engine.tokenizer().decode(ids), "xylophonist");
   EXPECT_EQ(p.at("words")[0].at("label"), fmt::format("xylophonist ({})", ids.size()));
   EXPECT_EQ(p.at("words")[1].at("tokens"), 1);
-  const NamedParameters parameters = parameters_of(engine);
+  const NamedParameters parameters = parameters_of(engine.model());
   const Weight& table = *parameters.matrix("W_E");
   const auto width = static_cast<size_t>(engine.model().shape().d_model);
   std::vector<double> mean(width), king(width);

@@ -271,7 +271,7 @@ TEST(Gpt2Pictures, AHeadHasItsRowsOfTheMatrices) {
   EXPECT_EQ(p.at("weights"), 4 * shape.d_model * shape.head_dim);
   const PictureJson& w_q = p.at("parts")[0];
   EXPECT_EQ(w_q.at("rows"), shape.head_dim);
-  const NamedParameters parameters = parameters_of(engine);
+  const NamedParameters parameters = parameters_of(engine.model());
   double squares = 0;
   for (int64_t j = 0; j < shape.head_dim; ++j)
     for (int64_t i = 0; i < shape.d_model; ++i) {

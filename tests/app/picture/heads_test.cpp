@@ -73,7 +73,7 @@ struct PlainHead {
   double scale;
 
   PlainHead(Engine& engine, int64_t layer, int64_t head) {
-    const NamedParameters all = parameters_of(engine);
+    const NamedParameters all = parameters_of(engine.model());
     const std::string attn = "blocks." + std::to_string(layer) + ".attn.";
     const Weight &Q = *all.matrix(attn + "W_Q"), &K = *all.matrix(attn + "W_K"), &V = *all.matrix(attn + "W_V"),
                  &O = *all.matrix(attn + "W_O");
@@ -266,7 +266,7 @@ TEST_F(OneHead, PositionsThatAreAddedBreakTheLaw) {
   ASSERT_EQ(p.at("conditions").size(), 4u);
   EXPECT_EQ(p.at("places"), "added");
   const PlainHead first(engine, 0, 1);
-  const NamedParameters all = parameters_of(engine);
+  const NamedParameters all = parameters_of(engine.model());
   const Vector &w = *all.vector("blocks.0.ln1.w"), &b = *all.vector("blocks.0.ln1.b");
   const double eps = engine.model().layer(0).norm.eps;
   const auto read = [&](Rows rows) {
