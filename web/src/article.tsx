@@ -112,7 +112,7 @@ function Source({ source: s, of }: { source: Step["source"][number]; of: string 
 function Lacking() {
   if (vitrine.steps.length === 0) return null;
   const shown = new Set(vitrine.steps.flatMap((step) => [...step.pictures, ...step.engineers.pictures]));
-  const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name));
+  const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name) && vitrine.pictures[name]?.available !== true);
   if (names.length === 0) return null;
   return (
     <section id="lacking" aria-labelledby="heading-lacking">
@@ -122,13 +122,19 @@ function Lacking() {
   );
 }
 
+/** The option that makes this chapter, where it is not the first. */
+function chapter(): string {
+  const of = vitrine.chapter;
+  return of === undefined || of.number === 1 ? "" : `--chapter ${of.name} `;
+}
+
 function Ending() {
   return (
     <footer>
       <p>
         Made by vitrine {vitrine.version} with weights in {vitrine.model.dtypes.join(", ")}. The page needs no network: its numbers are inside it, under <code>window.vitrine</code>. Other settings (<code>--compute f32</code>, <code>--exact</code>), quantized weights and other batches round differently, so the last digits of a percentage can differ from those of another run. To make it again:
       </p>
-      <pre tabIndex={0} aria-label="command that makes this page"><code>{commandLine("explain", `${live ? "--live " : ""}--out page.html`)}</code></pre>
+      <pre tabIndex={0} aria-label="command that makes this page"><code>{commandLine("explain", `${chapter()}${live ? "--live " : ""}--out page.html`)}</code></pre>
     </footer>
   );
 }

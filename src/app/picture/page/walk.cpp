@@ -37,6 +37,14 @@ PictureJson steps_of(const Chapter& chapter, Studio& studio, const PictureJson& 
   return steps;
 }
 
+// The pictures of the texts, and what the page's opening draws.
+std::vector<std::string> page_pictures(const Chapter& chapter) {
+  std::vector<std::string> names = pictures_of(chapter);
+  for (const char* name : {"attention", "next-tokens", "logit-lens"})
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  return names;
+}
+
 }  // namespace
 
 DocumentRuns explain_runs(Engine& engine, const PicturePrompt& prompt, const PictureOptions& options, std::string_view chapter) {
@@ -45,7 +53,7 @@ DocumentRuns explain_runs(Engine& engine, const PicturePrompt& prompt, const Pic
   return {engine,
           prompt,
           options,
-          pictures_of(of),
+          page_pictures(of),
           [&of](Studio& studio, const PictureJson& pictures) { return steps_of(of, studio, pictures); },
           {{"chapter", chapter_json(of)}}};
 }

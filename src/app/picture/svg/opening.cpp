@@ -57,7 +57,8 @@ void arcs(Svg& svg, const Place& place, const PictureJson& attention, size_t fir
 std::string growing(std::string svg) {
   constexpr std::string_view kBegin =
       "<style>@keyframes grow{from{clip-path:inset(-2rem 100% -2rem 0)}66%,to{clip-path:inset(-2rem 0 -2rem 0)}}"
-      ".grow{animation:grow 9s linear infinite}@media(prefers-reduced-motion:reduce){.grow{animation:none}}</style><g class=\"grow\">";
+      ".grow{animation:grow 9s linear infinite}@media(prefers-reduced-motion:reduce){.grow{animation:none}}</style><g "
+      "class=\"grow\">";
   const size_t end = svg.rfind("</svg>"), begin = svg.find("<polygon");
   if (begin == std::string::npos || end == std::string::npos) return svg;
   svg.insert(end, "</g>");
