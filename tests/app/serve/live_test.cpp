@@ -84,7 +84,7 @@ TEST_F(ServedLive, PicturesAndTokensAreJobsOfTheirOwn) {
     while (!served.service->scheduler().idle()) std::this_thread::yield();  // its counts follow the answer
     return static_cast<int64_t>(served.service->scheduler().stats().jobs - before);
   };
-  const int64_t pictures = std::ssize(served.get("/v1/pictures").json()["pictures"]);
+  const int64_t pictures = std::ssize(served.made("/v1/live/document", {{"prompt", text}, {"gradients", false}})["pictures"]);
   EXPECT_EQ(jobs("document", {{"prompt", text}, {"gradients", false}}), pictures + 2) << "the run, the pictures, the steps";
   EXPECT_GE(jobs("generate", {{"prompt", text}, {"max_tokens", 5}}), 5);
   EXPECT_EQ(jobs("next", {{"prompt", text}}), 1);

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "picture/page/embedded.h"
+#include "picture/data/shipped_text.h"
 
 namespace vitrine {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::string_view kDesignFolder = "models/designs/";
 std::string file_of(std::string_view design) { return std::string(kDesignFolder) + std::string(design) + ".json"; }
 
 Json embedded_json(const std::string& name) {
-  const std::string_view text = embedded_text(name);
+  const std::string_view text = shipped_text(name);
   VITRINE_CHECK(!text.empty(), "models/designs are compiled in");
   return Json::parse(text);
 }

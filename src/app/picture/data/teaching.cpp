@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "picture/data/shipped_text.h"
 #include "picture/data/studio.h"
-#include "picture/page/embedded.h"
 
 namespace vitrine {
 
@@ -53,7 +53,7 @@ namespace {
 
 // A log that is compiled in; null if this build has none.
 PictureJson training_log(const char* file) {
-  const std::string_view text = embedded_text(std::string("models/training/") + file);
+  const std::string_view text = shipped_text(std::string("models/training/") + file);
   return text.empty() ? PictureJson() : PictureJson::parse(text);
 }
 

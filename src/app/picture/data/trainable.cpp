@@ -9,8 +9,8 @@
 #include "model/from_gguf.h"
 #include "model/load.h"
 #include "picture/data/entry.h"
+#include "picture/data/shipped_text.h"
 #include "picture/data/studio.h"
-#include "picture/page/embedded.h"
 #include "train/one_step.h"
 
 namespace vitrine {
@@ -418,7 +418,7 @@ constexpr const char* kLadder = "models/book/ladder/ladder.json";
 
 const PictureJson& ladder() {
   static const PictureJson runs = [] {
-    const PictureJson file = PictureJson::parse(embedded_text(kLadder), nullptr, false);
+    const PictureJson file = PictureJson::parse(shipped_text(kLadder), nullptr, false);
     return file.is_object() && file.contains("runs") ? file.at("runs") : PictureJson(nullptr);
   }();
   return runs;
