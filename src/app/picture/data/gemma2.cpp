@@ -1,4 +1,4 @@
-// The pictures of the chapter "gemma2".
+// The pictures of the chapter on Gemma 2, and of every later chapter that shows them too.
 #include <array>
 
 #include "picture/data/entry.h"

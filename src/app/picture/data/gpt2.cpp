@@ -1,4 +1,4 @@
-// The pictures of the chapter "gpt2", and of every later chapter that shows them too.
+// The pictures of the chapter on GPT-2, and of every later chapter that shows them too.
 #include <array>
 
 #include "picture/data/entry.h"
