@@ -128,7 +128,8 @@ PictureJson data_of_designs(Studio& studio) {
   PictureJson p = present(
       "Published designs beside the model of this page, drawn to one scale. Width: numbers in the residual stream. Height: "
       "layers, "
-      "each cut into attention and MLP by their shares of its parameters; the embedding, and a head of its own, are as high as "
+      "each cut into attention and MLP by their shares of its parameters; the embedding, and an output matrix where it is "
+      "another one, are as high as "
       "the "
       "layers that have as many parameters. Layers that see a window only are paler. All of it follows from the sizes alone.",
       "");
@@ -201,8 +202,9 @@ PictureJson data_of_head_sharing(Studio& studio) {
   PictureJson p = present(
       fmt::format(
           "Three ways to give 32 query heads of 128 numbers their keys and values, and this model's. The cache keeps a key "
-          "and a value of every key head, for every position in every one of 32 layers: 16 bits a number, {} positions.",
-          positions),
+          "and a value of every key head, for every position in every one of 32 layers, or of the {} of this model with "
+          "attention: 16 bits a number, {} positions.",
+          s.n_layers - static_cast<int64_t>(facts.conv_layers.size()), positions),
       "");
   p["positions"] = positions;
   p["kinds"] = PictureJson::array();
