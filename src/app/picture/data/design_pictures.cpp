@@ -157,9 +157,9 @@ PictureJson data_of_designs(Studio& studio) {
                                        ends([](const PictureJson& d) { return d.at("parameters").at("total").get<int64_t>(); }),
                                    cache = ends([](const PictureJson& d) { return d.at("cacheBytes").get<int64_t>(); });
   p["alt"] = fmt::format(
-      "{} designs, the smallest {}, the largest {}. The largest cache at the compared length is that of {}, the "
-      "smallest that of {}.",
-      p["designs"].size() - 1, parameters[0], parameters[1], cache[1], cache[0]);
+      "{} designs, the smallest {}, the largest {}. The largest cache, for {} positions or as many as the "
+      "design allows, is that of {}, the smallest that of {}.",
+      p["designs"].size() - 1, parameters[0], parameters[1], kLongPrompt, cache[1], cache[0]);
   const auto parts_of = [&](std::string_view title) -> const PictureJson& {
     for (const PictureJson& d : p["designs"])
       if (d.at("title") == title) return d.at("parameters");
