@@ -170,7 +170,7 @@ TEST(Words, WindowsOfEveryLayerOrOfSome) {
 TEST(Words, NormsBehindTheSumLeaveNoPlainSum) {
   const PictureJson after = steps_of("classic_post"), before = steps_of("classic_pre");
   EXPECT_CONTAINS(words_of(after, "residual"), "x ← norm(x + attention(x))");
-  EXPECT_CONTAINS(words_of(after, "residual"), "then the sum is brought back to one size");
+  EXPECT_CONTAINS(words_of(after, "residual"), "then the sum is brought back to a fixed size");
   EXPECT_EQ(words_of(after, "residual").find("only ever add"), std::string::npos);
   EXPECT_EQ(words_of(after, "attribution").find("final norm"), std::string::npos);
   EXPECT_CONTAINS(words_of(before, "residual"), "Because parts only ever add");

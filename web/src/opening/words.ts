@@ -12,9 +12,9 @@ export function amount(value: number): string {
 
 export const words = {
   /** What a transformer is, for a reader who has never met one. */
-  first: "A transformer is a neural network that reads a text piece by piece and works out what is likely to come next. Here one is at work on this text.",
+  first: "A transformer is a neural network, a long calculation whose numbers were found by training. It reads a text in pieces and works out what is likely to come next. Here one is at work on this text.",
   told: (model: string) => `The numbers are those of ${model}, at work on the text below.`,
-  how: "Each line is one piece of the text, a token. It runs through the layers from left to right. In every layer it collects something from the tokens before it (the arcs) and works on what it has; the line grows thicker as more is added. The word on a line is what the model would say next if it ended there.",
+  how: "Each line is one piece of the text, a token. It runs through the layers from left to right. In every layer it collects information from the tokens before it (the arcs) and works on what it has. The thicker the line, the more has been added up on it. The word on a line is what the model would say next if it ended there.",
   numbers: (m: Model) => `All of it is arithmetic: ${plural(m.nLayers, "layer")} of multiplications and additions, one after the other, with ${amount(m.parameters)} numbers that training sets, the parameters. The answer is a probability for each of the ${count(m.vocabSize)} pieces of text that the model knows.`,
   alt: (m: Model, rows: number) => `The model at work: ${plural(rows, "token")}, one below the other, run through ${plural(m.nLayers, "layer")} from left to right.`,
   legend: {

@@ -149,7 +149,7 @@ function LossPicture({ p }: { p: LossesData }) {
         if (!p.paired) pick(null);
       }} />}
       <div class="loss-key" aria-hidden="true">
-        {shown === difference && <span data-l={-levels}>{names[1]} finds it likelier</span>}
+        {shown === difference && <span data-l={-levels}>{names[1]} finds it more likely</span>}
         {shown === difference && <span data-l={-levels / 2}>&nbsp;</span>}
         <span data-l="0">{shown === difference ? "as likely" : "expected"}</span>
         <span data-l={levels / 2}>&nbsp;</span>

@@ -32,7 +32,7 @@ export function Patch({ p }: { p: PatchData }) {
     if (cell === null || cell === undefined) return "there is no such cell";
     const change = shares ? `${number(cell.share)} of the way from the corrupt run to the clean one` : `${number(effect[i])} against the run as it is`;
     const [id, share] = [cell.likely[0], cell.likely[1]];
-    return `${change}\n${metric}: ${exact(cell.value)}${id === undefined ? "" : `\nlikeliest: ${spell(id)}, ${percent(share!)}`}`;
+    return `${change}\n${metric}: ${exact(cell.value)}${id === undefined ? "" : `\nmost likely: ${spell(id)}, ${percent(share!)}`}`;
   };
   const [a, b] = tokens;
   const metricName = metricNames[measure] ?? measure.replace("_", " ");

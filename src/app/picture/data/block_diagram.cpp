@@ -122,7 +122,7 @@ PictureJson data_of_stream_sum(Studio& studio) {
   RowsD sum = rows_of_hook(seen, begin);
   PictureJson p = present(
       fmt::format(
-          "Lengths at the last of {} in this run: of the stream behind each layer, and of what the layer's attention and MLP "
+          "Lengths at the last of {} in this run: of the stream after each layer, and of what the layer's attention and MLP "
           "added to it.{}",
           plural(study.ids.size(), "token"), cut_sentence(studio, study)),
       "");

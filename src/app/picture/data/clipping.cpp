@@ -19,7 +19,8 @@ PictureJson data_of_clipping(Studio&) {
   PictureJson p = present(
       "A soft cap, cap · tanh(x / cap), beside a hard clip at the same cap, and the derivative of each. The clip leaves small "
       "numbers "
-      "alone and stops dead at the cap: beyond it the gradient is 0, and training cannot bring the number back. The soft cap "
+      "alone and stops at the cap: beyond it the gradient is 0, so that training has nothing to bring the number back by. The "
+      "soft cap "
       "bends all "
       "of them a little and keeps a gradient everywhere.",
       "Two curves near the diagonal at 0; the clip turns level at the cap at once, the soft cap approaches it. Their "

@@ -128,7 +128,8 @@ PictureJson data_of_designs(Studio& studio) {
   PictureJson p = present(
       "Published designs beside the model of this page, drawn to one scale. Width: numbers in the residual stream. Height: "
       "layers, "
-      "each cut into attention and MLP by their shares of its parameters; the embedding, and a head of its own, are as high as "
+      "each cut into attention and MLP by their shares of its parameters; the embedding, and an output matrix where it is "
+      "another one, are as high as "
       "the "
       "layers that have as many parameters. Layers that see a window only are paler. All of it follows from the sizes alone.",
       "");
@@ -156,9 +157,9 @@ PictureJson data_of_designs(Studio& studio) {
                                        ends([](const PictureJson& d) { return d.at("parameters").at("total").get<int64_t>(); }),
                                    cache = ends([](const PictureJson& d) { return d.at("cacheBytes").get<int64_t>(); });
   p["alt"] = fmt::format(
-      "{} designs, the smallest {}, the largest {}. The largest cache at the compared length is that of {}, the "
-      "smallest that of {}.",
-      p["designs"].size() - 1, parameters[0], parameters[1], cache[1], cache[0]);
+      "{} designs, the smallest {}, the largest {}. The largest cache, for {} positions or as many as the "
+      "design allows, is that of {}, the smallest that of {}.",
+      p["designs"].size() - 1, parameters[0], parameters[1], kLongPrompt, cache[1], cache[0]);
   const auto parts_of = [&](std::string_view title) -> const PictureJson& {
     for (const PictureJson& d : p["designs"])
       if (d.at("title") == title) return d.at("parameters");
@@ -201,8 +202,9 @@ PictureJson data_of_head_sharing(Studio& studio) {
   PictureJson p = present(
       fmt::format(
           "Three ways to give 32 query heads of 128 numbers their keys and values, and this model's. The cache keeps a key "
-          "and a value of every key head, for every position in every one of 32 layers: 16 bits a number, {} positions.",
-          positions),
+          "and a value of every key head, for every position in every one of 32 layers, or of the {} of this model with "
+          "attention: 16 bits a number, {} positions.",
+          s.n_layers - static_cast<int64_t>(facts.conv_layers.size()), positions),
       "");
   p["positions"] = positions;
   p["kinds"] = PictureJson::array();

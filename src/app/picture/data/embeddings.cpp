@@ -183,11 +183,12 @@ PictureJson data_of_embedding_cosine(Studio& studio) {
       if (grid[i][j] > grid[nearest.first][nearest.second]) nearest = {i, j};
   const bool means = std::any_of(chosen.ids.begin(), chosen.ids.end(), [](const auto& ids) { return ids.size() > 1; });
   PictureJson p = present(
-      fmt::format("Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no likeness. In "
-                  "a trained model, words that are used alike tend to lie in like directions.{}",
-                  means ? " A word with a number behind it has that many tokens in this vocabulary; its row is their mean, which "
-                          "says less than one embedding."
-                        : ""),
+      fmt::format(
+          "Cosine of the angle between embeddings, a · b / √(a·a · b·b): 1 for the same direction, 0 for no similarity. In "
+          "a trained model, words that are used alike tend to point in similar directions.{}",
+          means ? " A word with a number behind it has that many tokens in this vocabulary; its row is their mean, which "
+                  "says less than one embedding."
+                : ""),
       fmt::format("{} by {} grid. The nearest pair is \"{}\" and \"{}\" with {:.3f}.", n, n, chosen.labels[nearest.first],
                   chosen.labels[nearest.second], grid[nearest.first][nearest.second]));
   p["words"] = PictureJson::array();

@@ -86,11 +86,10 @@ PictureJson data_of_head_roles(Studio& studio) {
   Engine& engine = studio.engine;
   const HeadScores& scores = study.scores;
   PictureJson p = present(
-      fmt::format(
-          "Every head of the model on {} random tokens, repeated once: what came next the last time can be known from the "
-          "sequence itself alone. The share of a head's attention that goes to each kind of place, as a mean over the tokens "
-          "that have one.",
-          study.repeated),
+      fmt::format("Every head of the model on {} random tokens, repeated once: in the second half only the sequence itself tells "
+                  "what comes next. The share of a head's attention that goes to each kind of place, as a mean over the tokens "
+                  "that have one.",
+                  study.repeated),
       "");
   p["repeated"] = study.repeated;
   p["layerNames"] = PictureJson::array();

@@ -126,7 +126,7 @@ PictureJson data_of_norm_steps(Studio& studio) {
      "from": {"name": "entering", "value": "components.*.x", "hint": "component {#0}\nentering {components.*.x}"},
      "to": {"name": "leaving", "value": "components.*.y",
             "hint": "component {#0}\nnormalized {components.*.normed}{components.*.gain|\ntimes the weight}\nleaving {components.*.y}"}},
-    {"kind": "remark", "if": "mean", "text": "Mean {mean|.4f}, standard deviation {deviation|.4f} over {width} components; the mean is taken away and the rest divided."},
+    {"kind": "remark", "if": "mean", "text": "Mean {mean|.4f}, standard deviation {deviation|.4f} over {width} components; the mean is subtracted and the rest divided."},
     {"kind": "remark", "if": "rms", "text": "Root mean square {deviation|.4f} over {width} components."}
   ])json");
   p["charts"][0]["to"]["hint"] = "component {#0}\nnormalized {components.*.normed}\nleaving {components.*.y}";
@@ -336,7 +336,7 @@ PictureJson data_of_word_order(Studio& studio) {
     return sum / static_cast<double>(places.size());
   };
   PictureJson p = present(
-      std::string("The same tokens in another order: the words before the last one stand in reverse. ") +
+      std::string("The same tokens in another order: the words before the last one are in reverse order. ") +
           (added ? "Then with the vectors of the positions replaced by zeros, in both orders. "
                  : "This model has no vectors of positions to switch off. ") +
           "The distance of two distributions is half the sum of the differences of all probabilities: 0, they agree; 1, they "

@@ -26,7 +26,7 @@ PictureJson data_of_token_loss(Studio& studio) {
   }
   const double loss = sum / static_cast<double>(scored), uniform = std::log(static_cast<double>(studio.facts.shape.vocab_size));
   PictureJson p = present(
-      "The loss of each token of the prompt: −ln of the probability that the model gave it after the tokens before it. Below, "
+      "The loss of each token of the prompt: −ln of the probability that the model gave it after the tokens before it. And "
       "the "
       "gradient of one of these losses at the logits, which is p − 1 for the token that came and p for every other: a step "
       "against it raises the one and lowers all others.",

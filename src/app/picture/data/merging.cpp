@@ -200,7 +200,7 @@ PictureJson data_of_task_vectors(Studio& studio) {
   PictureJson p = present(
       fmt::format(
           "Rows {} and {} of {} as the weights of two models that were trained from one start, in the plane of their task "
-          "vectors. As the start, which this file does not hold, stands the mean of {}. The line back from the middle of "
+          "vectors. The mean of {} stands in for the start, which this file does not hold. The line back from the middle of "
           "the arc is LITI.",
           w.index[pair.a], w.index[pair.b], w.matrix,
           w.rows.size() == static_cast<size_t>(w.out) ? std::string("all rows") : fmt::format("{} of its rows", w.rows.size())),

@@ -79,7 +79,7 @@ PictureJson data_of_position_encodings(Studio& studio) {
   PictureJson p = present(
       fmt::format(
           "Two ways to tell a model where a token stands. A vector of sines and cosines is added to the embedding: here {0} "
-          "numbers for each of {1} positions, the sines first. A rotation turns pairs of a query's or key's components: here the "
+          "numbers for each of {1} positions, the sines first. Or pairs of a query's or key's components are rotated: here the "
           "cosine of each pair's angle, {2}.",
           kSize, kPositions,
           studio.facts.rope ? "with this model's frequencies" : "with heads of 128 and θ = 10000, as this model has no rotation"),
@@ -103,13 +103,13 @@ PictureJson data_of_position_encodings(Studio& studio) {
     {"kind": "grid", "title": "Added: sines (left half) and cosines (right half)", "label": "Sinusoidal position vectors, one row for each position.", "values": "sinusoids.*.*",
      "rows": "{#0}", "columnTitle": "component", "scale": "diverging", "most": 1, "cell": 9, "tall": 7, "hint": "position {#0}, component {#1}: {sinusoids.*.*}",
      "key": {"label": "value", "low": "-1", "high": "1"}},
-    {"kind": "grid", "title": "Turned: cosine of each pair's angle", "label": "Cosines of the angles by which pairs of components are turned.", "values": "rotations.*.*",
+    {"kind": "grid", "title": "Rotated: cosine of each pair's angle", "label": "Cosines of the angles by which pairs of components are rotated.", "values": "rotations.*.*",
      "rows": "{#0}", "columnTitle": "pair of components", "scale": "diverging", "most": 1, "cell": 9, "tall": 7, "hint": "position {#0}, pair {#1}: cosine {rotations.*.*}",
      "key": {"label": "cosine", "low": "-1", "high": "1"}}
   ])json");
   p["tables"] = PictureJson::parse(R"json([
     {"note": "sinusoids", "most": 12, "grid": {"corner": "position \\ component", "rows": "{#0}", "columns": "{#1}", "values": "sinusoids.*.*", "middle": 0, "reach": 1, "square": true}},
-    {"note": "cosines of the turned pairs", "most": 12, "grid": {"corner": "position \\ pair", "rows": "{#0}", "columns": "{#1}", "values": "rotations.*.*", "middle": 0, "reach": 1, "square": true}}
+    {"note": "cosines of the rotated pairs", "most": 12, "grid": {"corner": "position \\ pair", "rows": "{#0}", "columns": "{#1}", "values": "rotations.*.*", "middle": 0, "reach": 1, "square": true}}
   ])json");
   return p;
 }
@@ -155,7 +155,7 @@ PictureJson data_of_rope_decay(Studio& studio) {
        {"name": "θ = {theta|count}", "tone": "attention", "draw": "line", "y": "equal.*", "hint": "distance {#0}\nscore {equal.*} of that at 0"},
        {"name": "RoFormer's factor", "tone": "plain", "draw": "line", "dashed": true, "y": "bound.*", "hint": "distance {#0}\nthe factor of the bound is {bound.*} of that at 0"},
        {"name": "θ = {slowTheta|count}", "tone": "mlp", "draw": "line", "y": "slower.*", "hint": "distance {#0}, θ = {slowTheta|count}\nscore {slower.*} of that at 0"}]},
-    {"kind": "remark", "text": "A larger θ turns the pairs more slowly, and the score falls more slowly with distance."}
+    {"kind": "remark", "text": "A larger θ rotates the pairs more slowly, and the score falls more slowly with distance."}
   ])json");
   p["tables"] = PictureJson::parse(R"json([
     {"keep": "spread", "most": 17, "columns": [["distance", "#0"], ["equal query and key", "equal.*", ".4f"], ["RoFormer's factor", "bound.*", ".4f"], ["with θ = {slowTheta|count}", "slower.*", ".4f"]]}

@@ -90,7 +90,8 @@ PictureJson data_of_initial_scale(Studio& studio) {
   std::sort(widths.begin(), widths.end());
   PictureJson p = present(
       fmt::format(
-          "An experiment with random numbers (normal, deviation 1, seed {}), before any training: {} vectors times a table of {} "
+          "An experiment with random numbers (normal, standard deviation 1, seed {}), before any training: {} vectors times a "
+          "table of {} "
           "rows. A logit is a sum of as many products as a vector has numbers, so its deviation grows with the root of that "
           "number; rows that start at deviation 1/√d keep it at 1, whatever the width.",
           kSeed, kVectorsAtStart, kTableRowsAtStart),

@@ -77,8 +77,8 @@ PictureJson data_of_sinusoids(Studio& studio) {
   PictureJson p = present(
       "Positions as sines and cosines, for N smaller and larger than the context C, and below each how far the vector of "
       "position k "
-      "is from that of position 0. Where the distance falls below that of neighbors, two places look more alike than neighbors "
-      "do.",
+      "is from that of position 0. Where the distance falls below that of neighbors, two positions look more alike than "
+      "neighbors do.",
       "");
   p["cases"] = {case_of(kRepeats, true), case_of(kUnique, true), case_of(wide, false)};
   p["names"] = {"N < C", "N > C", "this model's width"};

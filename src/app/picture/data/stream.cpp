@@ -106,8 +106,8 @@ PictureJson data_of_residual_scale(Studio& studio) {
   PictureJson p = present(
       "Standard deviation of the residual stream where each sub-layer reads it, on a log axis: as the model is, and in a second "
       "run "
-      "in which every norm passes its input on unchanged. A trained model was never meant to run so; it shows what the norms "
-      "hold back.",
+      "in which every norm passes its input on unchanged. A model is not trained to run this way; the run shows what the norms "
+      "do.",
       fmt::format("With norms the scale goes from {:.3g} to {:.3g}; without, it {}.", with.front(), with.back(), fate));
   p["labels"] = PictureJson::array();
   for (size_t i = 0; i + 1 < with.size(); ++i) p["labels"].push_back(sublayer_name(i));

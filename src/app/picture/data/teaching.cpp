@@ -66,7 +66,8 @@ PictureJson data_of_distillation(Studio&) {
       fmt::format(
           "A student of {} million parameters, trained twice on the same tokens in the same order, from the same first weights: "
           "from "
-          "the text alone, and from the predictions of a teacher of {} million. Loss on tales that neither run saw, in nats a "
+          "the text alone, and from the predictions of a teacher of {} million, with a tenth of the loss still from the text. "
+          "Loss on tales that neither run saw, in nats a "
           "token of the text.",
           log.at("studentMillions").dump(), log.at("teacherMillions").dump()),
       "");

@@ -171,7 +171,7 @@ PictureJson data_of_tokens(Studio& studio) {
   PictureJson p = present(
       "The prompt as the model reads it: each piece is one entry of the vocabulary, with its number and the bytes of the text "
       "that it "
-      "stands for. Pieces without bytes, such as a begin mark, are added by the tokenizer.",
+      "stands for. Pieces without bytes, such as a mark for the beginning, are added by the tokenizer.",
       studio.prompt.text
           ? fmt::format("{} of text become{} {} of a vocabulary of {}.", plural(studio.prompt.text->size(), "byte"),
                         studio.prompt.text->size() == 1 ? "s" : "", plural(n, "token"), studio.engine.tokenizer().vocab_size())
@@ -350,7 +350,7 @@ PictureJson data_of_splits(Studio& studio) {
   PictureJson p = present(
       "The same string, cut in other ways by the same vocabulary, with the probability that the model gives to each. The "
       "tokenizer "
-      "always gives one of them; models are trained on that one and find the others unlikely.",
+      "always gives one of them; models are trained on that one, so the others are usually less likely.",
       fmt::format("There are about 10^{:.1f} ways to cut it. Of the {} shown, the tokenizer's own is number {} by probability.",
                   std::log10(lattice.count), splits.size(), rank + 1));
   p["spelled"] = spelled;

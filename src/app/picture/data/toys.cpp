@@ -110,11 +110,10 @@ PictureJson data_of_dot_product(Studio&) {
 
 PictureJson data_of_layer_norm(Studio& studio) {
   PictureJson p = present(
-      fmt::format(
-          "LayerNorm takes the mean away, divides by the standard deviation, then multiplies by a weight and adds a bias. "
-          "RMSNorm only divides by the root mean square and multiplies by a weight: the direction stays until then. "
-          "This model uses {}.",
-          studio.facts.rms ? "RMSNorm" : "LayerNorm"),
+      fmt::format("LayerNorm subtracts the mean, divides by the standard deviation, then multiplies by a weight and adds a bias. "
+                  "RMSNorm only divides by the root mean square and multiplies by a weight: the direction stays until then. "
+                  "This model uses {}.",
+                  studio.facts.rms ? "RMSNorm" : "LayerNorm"),
       "The vector (1, 5): without its mean 3 it is (−2, 2), over its standard deviation 2 it is (−1, 1); weight and bias then "
       "move "
       "it to (−0.5, 1.5). RMSNorm shortens it to (0.277, 1.387) without turning it.");

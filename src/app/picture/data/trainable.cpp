@@ -96,7 +96,7 @@ PictureJson data_of_norm_by_hand(Studio& studio) {
   PictureJson p = present(
       "LayerNorm of two small vectors, step by step; the last step is the op that models run, with scale 1, shift 0 and ε 0. "
       "Divided by the standard deviation, the same lengths in meters and in centimeters give the same numbers; divided by the "
-      "variance they do not, and the variance that is left is not 1.",
+      "variance they do not, and the result does not have variance 1.",
       "");
   const PictureJson a = by_hand(studio, three), b = by_hand(studio, two);
   p["vectors"] = PictureJson::array({a, b});
@@ -145,9 +145,9 @@ PictureJson data_of_mixing_desk(Studio& studio) {
   static constexpr Signal kSignals[] = {
       {"passive microphone", 0.3, 0.05, 3}, {"active microphone", 3, 0.8, 5}, {"synthesizer", -1, 2.2, 2}};
   PictureJson p = present(
-      "Three signals as they reach a mixing desk: each swings around an offset of its own, by a gain of its own. Behind a norm "
+      "Three signals as they reach a mixing desk: each swings around an offset of its own, by a gain of its own. After a norm "
       "over "
-      "time all swing around 0 with standard deviation 1, and none drowns another.",
+      "time all swing around 0 with standard deviation 1, and none is louder than another.",
       "Before: swings of 0.05, 0.8 and 2.2 volts around 0.3, 3 and -1 volts. After: three swings of the same size around 0.");
   constexpr int kPoints = 161;
   std::vector<double> time;
@@ -258,10 +258,10 @@ PictureJson data_of_gradient_step(Studio& studio) {
   });
   const std::string piece = studio.piece(studio.mention(target));
   PictureJson p = present(
-      fmt::format("One step of gradient descent on this prompt, which shall be followed by {}: every weight minus {} times its "
+      fmt::format("One step of gradient descent on this prompt, which is to be followed by {}: every weight minus {} times its "
                   "gradient. The table "
                   "has the row of the output matrix that scores {}, weight by weight, those that moved most; the gradient is how "
-                  "much the error would rise if that weight rose by 1.",
+                  "fast the error would rise with that weight.",
                   piece, kRate, piece),
       fmt::format("The probability of {} goes from {:.3g} % to {:.3g} %, its logit from {:.3f} to {:.3f}, the error from {:.3f} "
                   "to {:.3f}.",
@@ -547,7 +547,7 @@ PictureJson data_of_ladder_switches(Studio&) {
   PictureJson p = present(
       "The whole model of the ladder, and the same without scale and shift, without positions and without the causal mask. "
       "Without the mask the "
-      "loss says nothing: each position sees the token that it shall predict.",
+      "loss says nothing: each position sees the token that it has to predict.",
       "");
   p["runs"] = runs_of(kSwitches);
   if (p["runs"].is_null()) return no_ladder();
@@ -580,7 +580,7 @@ PictureJson data_of_ladder_gradients(Studio&) {
   PictureJson p = present(
       "Length of the gradient at the stream that enters each layer, on a log axis, at the first step of three models of 12 "
       "layers; and over all "
-      "steps of every run of the ladder, in powers of ten of that behind the last layer.",
+      "steps of every run of the ladder, in powers of ten of that after the last layer.",
       "");
   p["deep"] = runs_of(kDeep);
   const PictureJson rungs = runs_of(kRungs), others = runs_of(kSwitches);
@@ -650,7 +650,8 @@ constexpr PictureEntry kPictures[] = {
      0,
      data_of_mixing_desk,
      kToy},
-    {{"gradient-step", "One step of gradient descent", "A token made likelier: error, logit and single weights before and after"},
+    {{"gradient-step", "One step of gradient descent",
+      "A token made more likely: error, logit and single weights before and after"},
      0,
      data_of_gradient_step,
      kRun},
