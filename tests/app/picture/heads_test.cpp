@@ -430,8 +430,8 @@ TEST(Sinusoids, RepeatWithinTheContextIfNIsSmall) {
   }
   EXPECT_LT(error, 1e-6);  // both are packed as f32
   EXPECT_LT(shift.at("error").get<double>(), 1e-12);
-  EXPECT_LT(shift.at("wide").at("error").get<double>(), 1e-6);
-  EXPECT_GT(shift.at("wide").at("error").get<double>(), 1e-9);
+  EXPECT_LT(shift.at("longer").at("error").get<double>(), 1e-6);
+  EXPECT_GT(shift.at("longer").at("error").get<double>(), 1e-9);
   for (size_t i = 0; i < R.size(); ++i)
     for (size_t j = 0; j < R.size(); ++j) EXPECT_EQ(R[i][j] != 0, i / 2 == j / 2) << i << ", " << j;
 }

@@ -191,15 +191,15 @@ PictureJson data_of_sinusoid_shift(Studio& studio) {
   p["C"] = small.C;
   p["R"] = packed(std::span<const float>(cells), {small.E, small.E});
   p["error"] = number(small_error);
-  p["wide"] = {{"E", wide.E}, {"N", number(wide.N)}, {"C", wide.C}, {"error", number(wide_error)}};
+  p["longer"] = {{"E", wide.E}, {"N", number(wide.N)}, {"C", wide.C}, {"error", number(wide_error)}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "grid", "label": "The matrix that moves a position on by one: rotations of two by two along the diagonal.", "values": "R.*.*",
      "rows": "{#0}", "columns": "{#1}", "scale": "diverging", "most": 1, "cell": 44, "tall": 30, "write": ".2f", "hint": "row {#0}, column {#1}\n{R.*.*}",
      "key": {"label": "entry of R", "low": "−1", "high": "1"}},
-    {"kind": "remark", "text": "Largest error of R e(k) − e(k + 1), all k below {C}: {error|.2g}. The same map for E = {wide.E}, N = {wide.N}, on the f32 table that a model adds, all k below {wide.C}: {wide.error|.2g}."}
+    {"kind": "remark", "text": "Largest error of R e(k) − e(k + 1), all k below {C}: {error|.2g}. The same map for E = {longer.E}, N = {longer.N}, on the f32 table that a model adds, all k below {longer.C}: {longer.error|.2g}."}
   ])json");
   p["tables"] = PictureJson::parse(R"json([
-    {"note": "R e(k) − e(k + 1)", "columns": [["E", ["E", "wide.E"]], ["N", ["N", "wide.N"]], ["positions", ["C", "wide.C"]], ["largest error", ["error", "wide.error"]]]},
+    {"note": "R e(k) − e(k + 1)", "columns": [["E", ["E", "longer.E"]], ["N", ["N", "longer.N"]], ["positions", ["C", "longer.C"]], ["largest error", ["error", "longer.error"]]]},
     {"detail": true, "columns": [["row", "#0"], ["column", "#1"], ["R", "R.*.*"]]}
   ])json");
   return p;

@@ -200,7 +200,7 @@ constexpr std::string_view kTold = "the fat cat sat on the";
 
 bool is_told(const Studio& studio) { return studio.spelled() && studio.prompt.text && studio.prompt.text->ends_with(kTold); }
 
-// What the one step shall make likelier: " mat" behind the words that the chapter tells of, the second most likely token behind
+// What the one step makes more likely: " mat" behind the words that the chapter tells of, the second most likely token behind
 // any other text.
 int32_t target_of(Studio& studio, std::span<const TokenLogprob> likely) {
   if (is_told(studio)) {
