@@ -54,7 +54,7 @@ async function drawEdited(): Promise<void> {
   const of = JSON.stringify(changes);
   try {
     const document = await engine.ask<Vitrine & { ignored_fields?: string[] }>("document", { ...promptField(prompt), pictures: names, edits: changes }, "edited");
-    if (document === null || prompt !== state().prompt || of !== JSON.stringify(edits(state()))) return;
+    if (document === null || prompt !== state().prompt || engine !== state().engine || of !== JSON.stringify(edits(state()))) return;
     if (document.ignored_fields?.includes("edits") === true) return;  // it shows the model as it is
     mention(document.pieces);
     set({ edited: document });
@@ -84,7 +84,8 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
   set({ drawing: true });
   try {
     const document = await made(engine, promptField(prompt));
-    if (document === null || prompt !== state().prompt) return;
+    // Another prompt, or the reader's own model, may have come in between.
+    if (document === null || prompt !== state().prompt || engine !== state().engine) return;
     const now = withOptions(document, engine.commandOptions);
     // A prompt of one token has no step of gradients; the next one has it again.
     if (whole && now.steps.length >= fullest.steps.length) fullest = now;
@@ -94,6 +95,7 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
     drawAgain();
     void drawEdited();
   } catch (error) {
+    if (engine !== state().engine) return;
     set({ drawing: false });
     told(error);
   }
@@ -154,7 +156,7 @@ export async function goOn(tokens: number): Promise<void> {
     const fields = promptField(prompt);
     const changes = edits(state());
     const made = await engine.ask<{ text: string; tokens: number[] }>("generate", { ...fields, ...samplingFields(sampling), seed: sampling.seed, max_tokens: tokens, ...(changes.length > 0 ? { edits: changes } : {}) });
-    if (made === null || prompt !== state().prompt) return;
+    if (made === null || prompt !== state().prompt || engine !== state().engine) return;
     setPrompt(typeof fields.prompt === "string" ? prompt + made.text : [...fields.prompt, ...made.tokens].join(", "));
   } catch (error) {
     told(error);
