@@ -163,28 +163,47 @@ export async function goOn(tokens: number): Promise<void> {
   }
 }
 
-/** Puts the reader's own model in the place of the page's, once it has answered for the prompt. Throws what is wrong with it. */
+/** Puts the reader's own model in the place of the page's, once the page is drawn with it. Throws what is wrong with it. */
 export async function openModel(file: File): Promise<void> {
   const { engine: before, prompt } = state();
   if (before === null || before.other === null) return;
   const engine = await before.other(file);
-  let old: ReadonlySet<string>;
   try {
     const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
-    if (document === null) return;
-    clearTimeout(timer);
-    ({ kept: fullest, old } = keepSteps(fullest, withOptions(document, engine.commandOptions)));
-    replaceDocument(fullest);
+    if (document === null) throw new Error("the model gave no answer");
+    putModel(engine, withOptions(document, engine.commandOptions));
   } catch (error) {
     engine.end();
     throw error;
   }
-  engine.onBusy((busy) => set({ busy }));
   before.end();
-  set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
-  drawAgain();
   if (prompt === state().prompt) void predict();
   else setPrompt(state().prompt);
+}
+
+/** Draws the page with another model and its document; where that cannot be drawn, all is as before, and the error goes on. */
+function putModel(engine: Engine, document: Vitrine): void {
+  const [was, shown, whole] = [state(), vitrine, fullest];
+  const { kept, old } = keepSteps(fullest, document);
+  clearTimeout(timer);
+  try {
+    fullest = kept;
+    replaceDocument(kept);
+    engine.onBusy((busy) => set({ busy }));
+    set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
+    drawAgain();
+  } catch (error) {
+    fullest = whole;
+    replaceDocument(shown);
+    engine.onBusy(() => undefined);
+    set(was);
+    try {
+      drawAgain();
+    } catch {
+      // What is half drawn cannot always be drawn over; the first error says why.
+    }
+    throw error;
+  }
 }
 
 /** The first answer, to the prompt that the page was made with. */
