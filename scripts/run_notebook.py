@@ -47,7 +47,7 @@ def run(path, write):
             try:
                 with contextlib.redirect_stdout(out):
                     exec(compile(source_of(cell), f"{path.name}, cell {number}", "exec"), names)
-            except Exception:
+            except (Exception, SystemExit):  # a cell that ends the program would end this one as if all was well
                 traceback.print_exc()
                 sys.exit(f"{path}: cell {number} fails")
             text = out.getvalue()

@@ -30,5 +30,12 @@ for step in "${steps[@]}"; do
   sed -e "s/^steps: .*/steps: $step/" "$here/recipe.yaml" > stage.yaml
   "$vitrine" train stage.yaml --resume
 done
-[ -e gpt2-tales/model.safetensors ] || "$vitrine" convert run/last gpt2-tales --dtype f16
+# After a trial the model is that of fewer steps.
+if [ ! gpt2-tales/model.safetensors -nt "run/step-$last/model.safetensors" ]; then
+  rm -rf converted
+  "$vitrine" convert "run/step-$last" converted --dtype f16
+  mkdir -p gpt2-tales
+  mv converted/* gpt2-tales/
+  rmdir converted
+fi
 python3 "$here/story.py" "$vitrine" . gpt2-tales/story.json

@@ -63,7 +63,7 @@ const std::vector<Experiment>& experiments() {
        "After “Hansel and Gretel, Hansel and” comes “Gretel”. One head at a time is switched off.",
        {},
        {"intervene", "examples/ablate-heads.yaml", "--compute", "f32", "--page"}},
-      {"heads",
+      {"circuits",
        "What attention heads look at",
        "Does a head look at the previous token, at copies, at what followed a copy? And which head reads what another writes?",
        {},
@@ -106,7 +106,7 @@ void write_repeats(const std::string& path) {
 
 std::string shell_line(const Words& words) {
   std::string line = "vitrine";
-  for (const std::string& word : words) line += " " + shell_word(word);
+  for (const std::string& word : words) line += " " + (word.starts_with("--") ? word : shell_word(word));
   return line;
 }
 
@@ -154,12 +154,21 @@ std::set<std::string> chosen_pages(const std::string& list) {
   return chosen;
 }
 
+// Of a model, with a name at the end: "tales/" and "." have one, too. What is not there is told before the chapters are made.
+fs::path folder_or_file(const std::string& model) {
+  require_utf8(model, "MODEL");
+  std::error_code error;
+  const fs::path path = fs::absolute(model, error).lexically_normal();
+  if (!fs::exists(path, error)) throw UsageError(fmt::format("MODEL {} does not exist; give a folder or a .gguf file", model));
+  return path.has_filename() ? path : path.parent_path();
+}
+
 class Book {
  public:
   explicit Book(const BookOptions& options) : pages_(chosen_pages(options.pages)), out_(fs::absolute(options.out)) {
     require_utf8(options.documents, "--documents");
     values_["documents"] = options.documents;
-    for (const std::string& model : options.models) models_.push_back(fs::absolute(model));
+    for (const std::string& model : options.models) models_.push_back(folder_or_file(model));
     std::error_code error;
     fs::create_directories(out_, error);
     if (error) throw UsageError(fmt::format("--out {} cannot be made: {}", options.out, error.message()));
@@ -227,6 +236,8 @@ class Book {
     std::string file = "model-";
     for (const char c : name) file += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ? c : '-';
     const std::string prompt = chapters().front().prompt;
+    if (!model_files_.insert(file).second)
+      throw UsageError(fmt::format("the page of {} would replace that of another model; give it another name", model.string()));
     values_["models"].push_back(
         page(file, name, "“" + prompt + "” through this model.", {"explain", prompt, "--model", name, "--out"}));
   }
@@ -243,7 +254,7 @@ class Book {
             {"size", bytes_text(static_cast<double>(fs::file_size(out_ / file)))}};
   }
 
-  std::set<std::string> pages_;
+  std::set<std::string> pages_, model_files_;
   fs::path out_, before_ = fs::current_path();
   std::vector<fs::path> models_;
   TemporaryFolder work_;

@@ -18,6 +18,9 @@ class Rearranged final : public Model {
   Head head() const override { return model_.head(); }
   Json config(ConfigFormat format) const override { return model_.config(format); }
   Form form() const override { return form_; }
+  Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override {
+    return model_.first_sublayer(ctx, step, layer, x);
+  }
   std::span<const Expert> experts(int64_t layer) const override {
     return form_.mlp ? model_.experts(layer) : std::span<const Expert>();
   }

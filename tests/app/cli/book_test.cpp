@@ -1,10 +1,33 @@
-// The scripts that make the models of the book, in a short form.
+// What `vitrine book` refuses, and the scripts that make its models, in a short form.
 #include <filesystem>
+#include <set>
+#include <sstream>
 
 #include "cli/program.h"
 
 namespace vitrine {
 namespace {
+
+// A page is a file of its name, so a chapter and an experiment of one name would take each other's place.
+TEST(Book, NoTwoPagesHaveOneName) {
+  std::string help = vitrine({"book", "--help"}).out;
+  for (char& c : help)
+    if (c == ',') c = ' ';
+  help = help.substr(help.find("separated by commas"));
+  help.erase(help.find('\n'));
+  std::istringstream words(help);
+  std::multiset<std::string> names;
+  for (std::string word; words >> word;) names.insert(word);
+  for (const char* name :
+       {"next-word", "gpt2", "heads", "gemma2", "trainable", "text", "patch", "ablate", "circuits", "film", "compare"})
+    EXPECT_EQ(names.count(name), 1u) << name;
+}
+
+TEST(Book, TellsOfAModelThatIsNotThereBeforeItMakesAPage) {
+  const Scratch scratch;
+  expect_refused({"book", scratch / "none.gguf", "--pages", "heads", "--out", scratch / "book"}, {"none.gguf does not exist"});
+  EXPECT_FALSE(std::filesystem::exists(scratch / "book/heads.html"));
+}
 
 TEST(Book, Gpt2TalesIsMadeByItsScript) {
   if (run_program({"/usr/bin/env", "python3", "-c", ""}).code != 0) GTEST_SKIP() << "python3 tells the story of the run";

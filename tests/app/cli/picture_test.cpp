@@ -21,6 +21,17 @@ std::vector<std::string> picture_names() {
   return names;
 }
 
+// The gradient without norms runs the model's other form of a form: layers without attention are the family's own in both.
+TEST(PictureCommand, GradientNormsOfAnotherFormOfAFamilyWithoutAttentionEverywhere) {
+  const Scratch scratch;
+  const std::string model = copy_model(scratch, golden_model("qwen3_5"));
+  Json config = read_json(model + "/config.json");
+  config["vitrine_affine"] = false;
+  scratch.write("model/config.json", config.dump());
+  const Outcome outcome = vitrine({"picture", "gradient-norms", "--tokens", "1,2,3", "--model", model});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 TEST(PictureCommand, ListsAndShowsEveryPicture) {
   const std::vector<std::string> names = picture_names();
   EXPECT_GT(names.size(), 70u);

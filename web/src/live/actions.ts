@@ -54,7 +54,7 @@ async function drawEdited(): Promise<void> {
   const of = JSON.stringify(changes);
   try {
     const document = await engine.ask<Vitrine & { ignored_fields?: string[] }>("document", { ...promptField(prompt), pictures: names, edits: changes }, "edited");
-    if (document === null || prompt !== state().prompt || of !== JSON.stringify(edits(state()))) return;
+    if (document === null || prompt !== state().prompt || engine !== state().engine || of !== JSON.stringify(edits(state()))) return;
     if (document.ignored_fields?.includes("edits") === true) return;  // it shows the model as it is
     mention(document.pieces);
     set({ edited: document });
@@ -84,7 +84,8 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
   set({ drawing: true });
   try {
     const document = await made(engine, promptField(prompt));
-    if (document === null || prompt !== state().prompt) return;
+    // Another prompt, or the reader's own model, may have come in between.
+    if (document === null || prompt !== state().prompt || engine !== state().engine) return;
     const now = withOptions(document, engine.commandOptions);
     // A prompt of one token has no step of gradients; the next one has it again.
     if (whole && now.steps.length >= fullest.steps.length) fullest = now;
@@ -94,6 +95,7 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
     drawAgain();
     void drawEdited();
   } catch (error) {
+    if (engine !== state().engine) return;
     set({ drawing: false });
     told(error);
   }
@@ -154,35 +156,54 @@ export async function goOn(tokens: number): Promise<void> {
     const fields = promptField(prompt);
     const changes = edits(state());
     const made = await engine.ask<{ text: string; tokens: number[] }>("generate", { ...fields, ...samplingFields(sampling), seed: sampling.seed, max_tokens: tokens, ...(changes.length > 0 ? { edits: changes } : {}) });
-    if (made === null || prompt !== state().prompt) return;
+    if (made === null || prompt !== state().prompt || engine !== state().engine) return;
     setPrompt(typeof fields.prompt === "string" ? prompt + made.text : [...fields.prompt, ...made.tokens].join(", "));
   } catch (error) {
     told(error);
   }
 }
 
-/** Puts the reader's own model in the place of the page's, once it has answered for the prompt. Throws what is wrong with it. */
+/** Puts the reader's own model in the place of the page's, once the page is drawn with it. Throws what is wrong with it. */
 export async function openModel(file: File): Promise<void> {
   const { engine: before, prompt } = state();
   if (before === null || before.other === null) return;
   const engine = await before.other(file);
-  let old: ReadonlySet<string>;
   try {
     const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
-    if (document === null) return;
-    clearTimeout(timer);
-    ({ kept: fullest, old } = keepSteps(fullest, withOptions(document, engine.commandOptions)));
-    replaceDocument(fullest);
+    if (document === null) throw new Error("the model gave no answer");
+    putModel(engine, withOptions(document, engine.commandOptions));
   } catch (error) {
     engine.end();
     throw error;
   }
-  engine.onBusy((busy) => set({ busy }));
   before.end();
-  set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
-  drawAgain();
   if (prompt === state().prompt) void predict();
   else setPrompt(state().prompt);
+}
+
+/** Draws the page with another model and its document; where that cannot be drawn, all is as before, and the error goes on. */
+function putModel(engine: Engine, document: Vitrine): void {
+  const [was, shown, whole] = [state(), vitrine, fullest];
+  const { kept, old } = keepSteps(fullest, document);
+  clearTimeout(timer);
+  try {
+    fullest = kept;
+    replaceDocument(kept);
+    engine.onBusy((busy) => set({ busy }));
+    set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
+    drawAgain();
+  } catch (error) {
+    fullest = whole;
+    replaceDocument(shown);
+    engine.onBusy(() => undefined);
+    set(was);
+    try {
+      drawAgain();
+    } catch {
+      // What is half drawn cannot always be drawn over; the first error says why.
+    }
+    throw error;
+  }
 }
 
 /** The first answer, to the prompt that the page was made with. */

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { number } from "../format";
 import { openModel } from "./actions";
+import { quoted } from "./engine";
 import { useLive } from "./state";
 
 /** What WebAssembly can address is 4 GiB; what the runs need comes beside the weights. */
@@ -14,8 +15,14 @@ function size(bytes: number): string {
 
 /** What is wrong with a file before it is opened; null: nothing. */
 async function refusal(file: File): Promise<string | null> {
-  if (new TextDecoder("latin1").decode(await file.slice(0, 4).arrayBuffer()) !== "GGUF") return `${file.name} is not a GGUF file: it does not begin with the letters GGUF. The program makes one of a folder with safetensors: vitrine convert FOLDER model.gguf --dtype q8_0`;
-  if (file.size > mostBytes) return `${file.name} takes ${size(file.size)}, and a page can hold ${size(mostBytes)} of weights, because WebAssembly addresses 4 GiB in all. Take a smaller type, such as Q4_K_M, or a smaller model; the program itself has no such limit: vitrine explain "…" --model ${file.name}`;
+  let begin: ArrayBuffer;
+  try {
+    begin = await file.slice(0, 4).arrayBuffer();
+  } catch (error) {  // of a folder, or of a file that is gone
+    return `${file.name} cannot be read: ${error instanceof Error ? error.message : String(error)} Give a GGUF file, not a folder.`;
+  }
+  if (new TextDecoder("latin1").decode(begin) !== "GGUF") return `${file.name} is not a GGUF file: it does not begin with the letters GGUF. The program makes one of a folder with safetensors: vitrine convert FOLDER model.gguf --dtype q8_0`;
+  if (file.size > mostBytes) return `${file.name} takes ${size(file.size)}, and a page can hold ${size(mostBytes)} of weights, because WebAssembly addresses 4 GiB in all. Take a smaller type, such as Q4_K_M, or a smaller model; the program itself has no such limit: vitrine explain "…" --model ${quoted(file.name)}`;
   return null;
 }
 

@@ -21,6 +21,13 @@ export interface Source {
   read: (from: number, length: number) => Uint8Array;
 }
 
+type Call = (...given: (number | bigint)[]) => number;
+
+/** The same for addresses from 2 GiB on, which WebAssembly gives as negative numbers. */
+function unsigned(call: Call): Call {
+  return (...given) => call(...given.map((one) => (typeof one === "number" ? one >>> 0 : one)));
+}
+
 /** `name`: of the file, in the only folder that there is, "/". */
 export function wasi(name: string, file: Source): Wasi {
   const places = new Map<number, number>();  // where each open descriptor of the file reads next
@@ -153,6 +160,6 @@ export function wasi(name: string, file: Source): Wasi {
       throw new Error(`the engine ended with ${code}${said === "" ? "" : `: ${said}`}`);
     },
   };
-  system.imports = { wasi_snapshot_preview1: new Proxy(known, { get: (all, name) => all[String(name)] ?? (() => notSupported) }) as unknown as WebAssembly.ModuleImports };
+  system.imports = { wasi_snapshot_preview1: new Proxy(known, { get: (all, name) => unsigned((all[String(name)] as Call | undefined) ?? (() => notSupported)) }) as unknown as WebAssembly.ModuleImports };
   return system;
 }

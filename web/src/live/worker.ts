@@ -72,9 +72,10 @@ class Engine {
     return this.exports.memory.buffer.byteLength;
   }
 
+  // Addresses come as signed numbers, which are negative from 2 GiB on: hence >>> 0.
   private call(function_: (...at: number[]) => number, ...texts: string[]): string {
     const places = texts.map((text) => this.put(text));
-    const at = (function_ as (...at: number[]) => number)(...places);
+    const at = (function_ as (...at: number[]) => number)(...places) >>> 0;
     const memory = new Uint8Array(this.exports.memory.buffer);
     const said = new TextDecoder().decode(memory.subarray(at, memory.indexOf(0, at)));
     for (const place of places) this.exports.free(place);
@@ -82,7 +83,7 @@ class Engine {
   }
   private put(text: string): number {
     const bytes = new TextEncoder().encode(text.replaceAll("\0", "\ufffd"));
-    const at = this.exports.malloc(bytes.length + 1);
+    const at = this.exports.malloc(bytes.length + 1) >>> 0;
     if (at === 0) throw new Error("the engine has no memory left");
     const memory = new Uint8Array(this.exports.memory.buffer);
     memory.set(bytes, at);
