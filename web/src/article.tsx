@@ -108,11 +108,14 @@ function Source({ source: s, of }: { source: Step["source"][number]; of: string 
   );
 }
 
+/** A chapter without these pictures has their data for its opening alone. */
+const openingDraws = new Set<PictureName>(["attention", "next-tokens", "logit-lens"]);
+
 /** Pictures that no step shows, because this model or prompt cannot have them, each with its reason. */
 function Lacking() {
   if (vitrine.steps.length === 0) return null;
   const shown = new Set(vitrine.steps.flatMap((step) => [...step.pictures, ...step.engineers.pictures]));
-  const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name) && vitrine.pictures[name]?.available !== true);
+  const names = (Object.keys(vitrine.pictures) as PictureName[]).filter((name) => !shown.has(name) && !(openingDraws.has(name) && vitrine.pictures[name]?.available === true));
   if (names.length === 0) return null;
   return (
     <section id="lacking" aria-labelledby="heading-lacking">

@@ -13,10 +13,13 @@ const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
 /** Names of pictures of the data that the page does not draw, or whose absence it does not explain. @param {Page} page */
 export const missingPictures = (page) => page.evaluate(() => {
   /** @type {any} */
-  const { pictures } = window.vitrine;
+  const { pictures, steps } = window.vitrine;
+  // A chapter whose steps do not show these has their data for its opening.
+  /** @param {string} name */
+  const opens = (name) => ["attention", "next-tokens", "logit-lens"].includes(name) && pictures[name].available && document.querySelector(".machine") !== null && !steps.some((/** @type {any} */ step) => step.pictures.includes(name) || step.engineers.pictures.includes(name));
   return Object.keys(pictures).filter((name) => {
     const element = document.querySelector(`[data-picture="${name}"]`);
-    if (element === null) return true;
+    if (element === null) return !opens(name);
     if (!pictures[name].available) return !element.textContent?.includes(pictures[name].reason);
     const drawn = element.querySelector(".figure-body :is(svg, canvas, .token, .split, .cell)");
     return drawn === null || drawn.getBoundingClientRect().width < 1;
