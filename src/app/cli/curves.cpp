@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -120,8 +121,12 @@ std::vector<std::string> names_of(const MetricRun& run, const std::string& metri
     const size_t at = name.find_first_of("0123456789");
     return at == std::string::npos ? -1 : std::atoi(name.c_str() + at);
   };
-  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return number(a) < number(b); });
-  return names;
+  std::vector<std::pair<int, size_t>> order;  // by number, then as they came
+  for (size_t i = 0; i < names.size(); ++i) order.emplace_back(number(names[i]), i);
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> sorted;
+  for (const auto& [_, i] : order) sorted.push_back(std::move(names[i]));
+  return sorted;
 }
 
 // Every metric there is: single numbers by their names, those of layers together.

@@ -133,7 +133,7 @@ TEST(Gpt2Pictures, RulesOfSamplingByTheirDefinitions) {
   std::iota(order.begin(), order.end(), size_t{0});
   const auto sorted_by = [&](auto key) {
     std::vector<size_t> by = order;
-    std::stable_sort(by.begin(), by.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    std::sort(by.begin(), by.end(), [&](size_t a, size_t b) { return key(a) != key(b) ? key(a) < key(b) : a < b; });
     return by;
   };
   const std::vector<size_t> likely = sorted_by([&](size_t i) { return -own[i]; });

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "base/error.h"
 #include "hooks/listening.h"
@@ -101,8 +102,9 @@ PictureJson data_of_head_roles(Studio& studio) {
   for (const ShownRole& role : kShownRoles) {
     if (scores.queries[static_cast<size_t>(role.role)] == 0) continue;
     std::vector<HeadScore> sorted = scores.heads;
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [&](const HeadScore& a, const HeadScore& b) { return a.at(role.role) > b.at(role.role); });
+    std::sort(sorted.begin(), sorted.end(), [&](const HeadScore& a, const HeadScore& b) {
+      return std::tuple(-a.at(role.role), a.layer, a.head) < std::tuple(-b.at(role.role), b.layer, b.head);
+    });
     PictureJson found = PictureJson::array();
     for (size_t i = 0; i < std::min<size_t>(sorted.size(), 3) && sorted[i].at(role.role) >= kFoundFrom; ++i)
       found.push_back({{"layer", sorted[i].layer}, {"head", sorted[i].head}, {"score", number(sorted[i].at(role.role))}});

@@ -253,9 +253,8 @@ PictureJson data_of_gradient_step(Studio& studio) {
 
   std::vector<size_t> order(weights.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::abs(weights_after[a] - weights[a]) > std::abs(weights_after[b] - weights[b]);
-  });
+  const auto moved = [&](size_t i) { return std::abs(weights_after[i] - weights[i]); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return moved(a) != moved(b) ? moved(a) > moved(b) : a < b; });
   const std::string piece = studio.piece(studio.mention(target));
   PictureJson p = present(
       fmt::format("One step of gradient descent on this prompt, which is to be followed by {}: every weight minus {} times its "
