@@ -331,6 +331,8 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
 
   test("pictures of the run are drawn of the changed model, or say that they show the model without the reader's changes", async () => {
     const { page, faults } = await openLive();
+    await page.evaluate(() => { for (const fold of document.querySelectorAll(".fold.engineers")) /** @type {HTMLDetailsElement} */ (fold).open = true; });
+    await page.locator("figure[data-picture=logit-lens]").waitFor();
     const ofRun = await page.locator("figure:has(.figure-title .made.run)").count();
     assert.ok(ofRun > 10);
     assert.equal(await page.locator(".unchanged").count(), 0);
@@ -509,7 +511,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await trial(page, "row");
     await page.emulateMedia({ media: "print" });
     await page.evaluate(() => window.dispatchEvent(new Event("beforeprint")));
-    const left = await page.evaluate(() => [...document.querySelectorAll("button, input, select, textarea, .dock, .experiment, .redraw")].filter((element) => element.closest(".choice") === null && element.getBoundingClientRect().width > 0 && element.closest(".token, .split") === null && !element.matches(".token, .split")).map((element) => element.outerHTML.slice(0, 90)));
+    const left = await page.evaluate(() => [...document.querySelectorAll("button, input, select, textarea, .dock, .experiment, .redraw")].filter((element) => element.closest(".choice, .guess-choices") === null && element.getBoundingClientRect().width > 0 && element.closest(".token, .split") === null && !element.matches(".token, .split")).map((element) => element.outerHTML.slice(0, 90)));
     assert.deepEqual(left, []);
     assert.equal(await page.evaluate(() => getComputedStyle(document.body).paddingBottom), "0px");
     assert.deepEqual(faults, []);

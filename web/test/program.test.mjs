@@ -108,6 +108,7 @@ for (const [what, args] of Object.entries(prompts))
     test("the weight in the note of a cell is the traced one", async () => {
       const { page } = await open(browser, join(folder, "page.html"));
       await settle(page);
+      await settle(page);
       const n = await page.evaluate(() => /** @type {any} */ (window.vitrine).tokens.length);
       const grid = page.locator(".enlarged-grid .heat-area");
       await show(grid);
@@ -131,6 +132,7 @@ for (const [what, args] of Object.entries(prompts))
     test("the length in the note of a gradient's cell is that of the traced gradient", async () => {
       const { page } = await open(browser, join(folder, "page.html"));
       await settle(page);
+      await settle(page);
       const figure = page.locator('figure[data-picture="gradient-hooks"]');
       await figure.getByText("attn.hook_z", { exact: true }).click();
       const grid = figure.locator(".heat-area");
@@ -152,6 +154,7 @@ for (const [what, args] of Object.entries(prompts))
 
     test("the gradients of a picture alone are the page's", async () => {
       const { page } = await open(browser, join(folder, "page.html"));
+      await settle(page);
       for (const name of ["gradient-norms", "gradient-hooks", "input-attribution"]) {
         const figure = page.locator(`figure[data-picture="${name}"]`);
         await figure.getByText("As a file").click();
@@ -164,6 +167,7 @@ for (const [what, args] of Object.entries(prompts))
 
     test("a picture's own command gives the page's data, and its drawing", async () => {
       const { page } = await open(browser, join(folder, "page.html"));
+      await settle(page);
       const figure = page.locator('figure[data-picture="next-tokens"]');
       await figure.getByText("As a file").click();
       await figure.locator(".copyable code").nth(1).waitFor(); // the lines are drawn when the part has opened

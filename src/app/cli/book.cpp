@@ -16,6 +16,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/memory.h"
 #include "base/nearest.h"
 #include "base/shell_word.h"
@@ -246,12 +247,12 @@ class Book {
   PictureJson page(const std::string& name, const std::string& title, const std::string& summary, Words words) {
     log("{} …", name);
     const std::string file = name + ".html";
-    words.push_back((out_ / file).string());
+    words.push_back(file);  // pages name the command that made them, and no folder of this machine
     run_program(words);
-    return {{"file", file},
-            {"title", title},
-            {"summary", summary},
-            {"size", bytes_text(static_cast<double>(fs::file_size(out_ / file)))}};
+    const std::string made = read_file(file);
+    fs::remove(file);
+    write_file_atomically((out_ / file).string(), made);
+    return {{"file", file}, {"title", title}, {"summary", summary}, {"size", bytes_text(static_cast<double>(made.size()))}};
   }
 
   std::set<std::string> pages_, model_files_;

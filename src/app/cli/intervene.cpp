@@ -166,13 +166,23 @@ void print_result(const Engine& engine, const InterveneResult& r) {
 
 constexpr int64_t kCellTop = 6;  // most likely tokens that the page shows of every cell
 
+// What a grid puts in or takes out, in words for a title.
+std::string words_of(const std::string& what) {
+  if (what.starts_with("resid")) return "the residual stream";
+  if (what == "attn_out") return "what attention adds";
+  if (what == "mlp_out") return "what the MLP adds";
+  if (what == "z") return "what a head collects";
+  if (what == "pattern") return "a head's attention";
+  return what;
+}
+
 void write_patch_page(Engine& engine, const InterveneArguments& o, const InterveneResult& r) {
   const InterveneGrid& grid = *r.grid;
   StudyHead head;
   head.kicker = grid.kind == "ablate" ? "Ablation" : grid.kind == "path" ? "Path patching" : "Activation patching";
-  head.title = grid.kind == "ablate" ? fmt::format("What goes when {} of one place is taken away", grid.what)
+  head.title = grid.kind == "ablate" ? fmt::format("What the answer loses without {} of one place", words_of(grid.what))
                : grid.kind == "path" ? "Which head or MLP acts directly"
-                                     : fmt::format("Where {} carries the answer", grid.what);
+                                     : fmt::format("Where {} holds the answer", words_of(grid.what));
   head.lines.push_back(fmt::format("Each cell is a run of {} with one value changed, measured by `{}`.",
                                    short_name(engine.name()), metric_text(engine, r)));
   head.command = "vitrine intervene " + shell_word(o.recipe) + model_words(o.model) + " --page " + shell_word(o.page);
