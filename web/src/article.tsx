@@ -10,6 +10,7 @@ import { ThemeButton } from "./frame";
 import { markTerms } from "./glossary";
 import { GuessBox } from "./guess";
 import { Experiment } from "./live/experiment";
+import { Backward } from "./live/redraw";
 import { OwnModel } from "./live/own";
 import { ModelMap } from "./map";
 import { Opening } from "./opening";
@@ -29,6 +30,7 @@ export function Article() {
         {vitrine.steps.map((step, i) => <Section key={step.id} step={step} at={i + 1} />)}
         {vitrine.steps.length === 0 && Object.keys(vitrine.pictures).map((name) => <Picture key={name} name={name as keyof typeof vitrine.pictures} />)}
         <Lacking />
+        <Backward />
         <OwnModel />
         <Ending />
       </main>

@@ -148,6 +148,7 @@ describe("guesses and terms", () => {
     for (const [i, choice] of ["that", "this"].entries()) await recap.locator(".guess").nth(i).getByRole("button", { name: choice }).click();
     assert.equal(await recap.locator(".recap-count").textContent(), "2 of 2 answered, 1 as this model does.");
     await recap.getByText("All terms").click();
+    await recap.locator("dt").first().waitFor();
     const terms = await recap.locator("dt").allTextContents();
     for (const term of ["transformer", "token", "logit", "residual stream", "head"]) assert.ok(terms.includes(term), term);
     assert.equal(await recap.locator("dd").evaluateAll((all) => all.filter((one) => !/^[A-Z].*\.$/.test(one.textContent ?? "")).length), 0);

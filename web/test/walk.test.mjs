@@ -68,6 +68,8 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     await page.getByRole("link", { name: "A walk through this model" }).click();
     await page.waitForURL(`${url}explain`);
     await ready(page);
+    await page.getByRole("button", { name: "Draw the steps that run the model backward" }).click();
+    await page.locator(".experiment[data-experiment=train]").waitFor();
     for (const name of experiments) {
       await trial(page, name);
       assert.equal(await tooWide(page), 0, name);
@@ -117,6 +119,7 @@ describe("the walk-through of a server", { skip: program === undefined && "VITRI
     const url = await start();
     const { page, faults } = await openWalk(url);
     await ready(page);
+    await page.getByRole("button", { name: "Draw the steps that run the model backward" }).click();
     const [loss, train] = await trained(page);
     near(loss, JSON.parse(run(`${train} --json`)).loss_after, "the loss", 1e-3);
     const part = await trial(page, "next");

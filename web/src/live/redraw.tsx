@@ -1,6 +1,7 @@
 // What stands in a step until the model has been run backward for the prompt that is there now. It is done once the step is in sight.
 
 import { useEffect, useState } from "preact/hooks";
+import { vitrine } from "../document";
 import { drawGradients } from "./actions";
 import { useSeen } from "./seen";
 import { useLive } from "./state";
@@ -27,4 +28,11 @@ function Waiting() {
       {failed && <button type="button" onClick={draw}>Try again</button>}
     </div>
   );
+}
+
+/** On a page whose first document was made without gradients, as a server's is: the steps that run the model backward, on request. */
+export function Backward() {
+  const { engine, drawing } = useLive();
+  if (engine === null || vitrine.tokens.length < 2 || vitrine.pictures["gradient-norms"]?.available !== false) return null;
+  return <p class="redraw"><button type="button" disabled={drawing} onClick={() => void drawGradients()}>{drawing ? "Drawing …" : "Draw the steps that run the model backward"}</button></p>;
 }
