@@ -30,6 +30,12 @@ inline std::vector<PictureInfo> chapter_pictures(std::string_view chapter = kFir
   return infos;
 }
 
+/// The chapter told by the model and on the prompt of the book.
+inline PictureJson chapter_document(const Chapter& chapter) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/" + chapter.model, kF32);
+  return explain_document(engine, text_prompt(engine, chapter.prompt), {}, chapter.name);
+}
+
 /// config.json of a narrow Gemma with eight heads.
 inline Json small_gemma(int64_t layers, int64_t head_dim) {
   return {{"architectures", {"GemmaForCausalLM"}},

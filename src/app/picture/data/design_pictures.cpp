@@ -175,9 +175,9 @@ PictureJson data_of_designs(Studio& studio) {
       ["heads", "designs.*.heads"], ["key heads", "designs.*.kvHeads"], ["head size", "designs.*.headDim"], ["", "designs.*.sharing"], ["context", "designs.*.context"], ["vocabulary", "designs.*.vocabulary"]]},
     {"note": "parts", "columns": [["design", "designs.*.title"], ["norms", "designs.*.norms"], ["positions", "designs.*.positions"], ["MLP", "designs.*.mlp"],
       ["window", "designs.*.window"], ["soft caps", "designs.*.caps"]]},
-    {"note": "parameters by part", "columns": [["design", "designs.*.title"], ["embedding", "designs.*.parameters.embedding", "count"], ["attention", "designs.*.parameters.attention", "count"],
+    {"note": "parameters by part", "detail": true, "columns": [["design", "designs.*.title"], ["embedding", "designs.*.parameters.embedding", "count"], ["attention", "designs.*.parameters.attention", "count"],
       ["MLP", "designs.*.parameters.mlp", "count"], ["norms", "designs.*.parameters.norms", "count"], ["head", "designs.*.parameters.head", "count"], ["all", "designs.*.parameters.total", "count"]]},
-    {"note": "multiply-adds for the last token of a full prompt, and the cache of that prompt in 16 bits", "columns": [["design", "designs.*.title"], ["tokens", "designs.*.comparedPositions", "count"],
+    {"note": "multiply-adds for the last token of a full prompt, and the cache of that prompt in 16 bits", "detail": true, "columns": [["design", "designs.*.title"], ["tokens", "designs.*.comparedPositions", "count"],
       ["attention's matrices", "designs.*.multiplyAdds.attention", "count"], ["scores and values", "designs.*.multiplyAdds.scores", "count"], ["MLP", "designs.*.multiplyAdds.mlp", "count"],
       ["head", "designs.*.multiplyAdds.head", "count"], ["all", "designs.*.multiplyAdds.total", "count"], ["cache bytes", "designs.*.cacheBytes", "count"]]},
     {"note": "where the sizes are published", "detail": true, "columns": [["design", "designs.*.title"], ["source", "designs.*.source"]]}

@@ -202,7 +202,7 @@ PictureJson data_of_ladder_gradients(Studio&) {
   p["prose"] = std::move(prose);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "at the first step: gradient at the first layer over that at the last", "columns": [["model", "deep.*.title"], ["ratio", "deep.*.ratio", ".3g"], ["how it ended", "deep.*.error"]]},
-    {"note": "at the first step", "columns": [["model", "deep.#0.title"], ["layer", "#1"], ["|gradient|", "deep.*.gradients.stream.0.*", ".3g"]]},
+    {"note": "at the first step", "detail": true, "columns": [["model", "deep.#0.title"], ["layer", "#1"], ["|gradient|", "deep.*.gradients.stream.0.*", ".3g"]]},
     {"note": "in powers of ten of the gradient after the last layer", "detail": true, "columns": [["model", "runs.#0.title"], ["step", "runs.#0.steps.#1"], ["layer", "#2"], ["log10 of the ratio", "runs.*.decades.*.*", ".2f"]]}
   ])json");
   PictureJson series = PictureJson::array();

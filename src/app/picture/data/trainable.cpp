@@ -391,7 +391,7 @@ PictureJson data_of_norm_weights(Studio& studio) {
   }
   p["tables"] = PictureJson::parse(R"json([
     {"note": "scale", "columns": [["norm", "norms.*.name"], ["least", "norms.*.scale.least"], ["median", "norms.*.scale.median"], ["most", "norms.*.scale.most"], ["mean", "norms.*.scale.mean"], ["deviation", "norms.*.scale.deviation"]]},
-    {"note": "shift", "if": "shifts", "columns": [["norm", "norms.*.name"], ["least", "norms.*.shift.least"], ["median", "norms.*.shift.median"], ["most", "norms.*.shift.most"], ["deviation", "norms.*.shift.deviation"]]}
+    {"note": "shift", "if": "norms.0.shift.mean", "detail": true, "columns": [["norm", "norms.*.name"], ["least", "norms.*.shift.least"], ["median", "norms.*.shift.median"], ["most", "norms.*.shift.most"], ["deviation", "norms.*.shift.deviation"]]}
   ])json");
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "title": "Scale of each norm: smallest, median and largest component", "label": "Scales of the norms, from the first layer to the last.", "height": 260,

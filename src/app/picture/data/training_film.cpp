@@ -35,7 +35,7 @@ PictureJson data_of_training_film(Studio&) {
   p["tables"] = PictureJson::parse(R"json([
     {"note": "the run at its checkpoints", "columns": [["step", "checkpoints.*.step"], ["tokens seen", "checkpoints.*.tokens", "count"], ["validation loss", "checkpoints.*.valLoss", ".3f"],
        ["on the token before", "checkpoints.*.previous", ".3f"], ["continuation", "checkpoints.*.sample", "piece"]]},
-    {"note": "root mean square of each kind of parameter, over all layers", "columns": [["parameter", "parts.*.name"], ["at random", "parts.*.first", ".4f"],
+    {"note": "root mean square of each kind of parameter, over all layers", "detail": true, "columns": [["parameter", "parts.*.name"], ["at random", "parts.*.first", ".4f"],
        ["trained", "parts.*.last", ".4f"], ["mean, trained", "parts.*.lastMean", ".4f"]]},
     {"note": "training loss, means", "detail": true, "columns": [["up to step", "losses.*.0"], ["loss", "losses.*.1"]]},
     {"note": "the first pairs of the vocabulary, with their counts in the corpus", "detail": true, "columns": [["pair", "#0", "ordinal"], ["left", "merges.*.left", "piece"],
