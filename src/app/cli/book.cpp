@@ -1,6 +1,7 @@
 // vitrine book: the chapters, the experiments and the start page, as plain files for any static host.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,8 +88,8 @@ const std::vector<Experiment>& experiments() {
 }
 
 struct BookOptions {
-  std::string out, pages, documents;
-  std::vector<std::string> models;
+  std::string out, documents;
+  std::vector<std::string> models, pages;
 };
 
 // Lines of letters that repeat themselves, which the film's model learns to continue.
@@ -137,22 +138,21 @@ void run_program(const Words& words) {
   throw RunError(shell_line(words) + " failed:\n" + text);
 }
 
-// "a,b": names of chapters and experiments; empty: all.
-std::set<std::string> chosen_pages(const std::string& list) {
-  std::vector<std::string> known;
-  for (const Chapter& chapter : chapters()) known.emplace_back(chapter.name);
-  for (const Experiment& experiment : experiments()) known.emplace_back(experiment.name);
-  std::set<std::string> chosen;
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string name = list.substr(begin, end - begin);
+// Of the chapters, then of the experiments.
+std::vector<std::string> page_names() {
+  std::vector<std::string> names = chapter_names();
+  for (const Experiment& experiment : experiments()) names.emplace_back(experiment.name);
+  return names;
+}
+
+// Those that were named; all of them if none was.
+std::set<std::string> chosen_pages(const std::vector<std::string>& named) {
+  const std::vector<std::string> known = page_names();
+  for (const std::string& name : named)
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw UsageError(fmt::format("--pages: the book has no page \"{}\". Did you mean \"{}\"?", name, nearest(name, known)));
-    chosen.insert(name);
-    begin = end + 1;
-  }
-  if (chosen.empty()) chosen.insert(known.begin(), known.end());
-  return chosen;
+  const std::vector<std::string>& chosen = named.empty() ? known : named;
+  return {chosen.begin(), chosen.end()};
 }
 
 // Of a model, with a name at the end: "tales/" and "." have one, too. What is not there is told before the chapters are made.
@@ -266,13 +266,6 @@ class Book {
                          {"models", PictureJson::array()}};
 };
 
-std::string page_names() {
-  std::string names;
-  for (const Chapter& chapter : chapters()) names += (names.empty() ? "" : ", ") + std::string(chapter.name);
-  for (const Experiment& experiment : experiments()) names += ", " + std::string(experiment.name);
-  return names;
-}
-
 Action define_book(CLI::App& app) {
   auto o = std::make_shared<BookOptions>();
   app.add_option("MODEL", o->models, "Models that get a page of their own, without their weights in it: folders or .gguf files");
@@ -282,7 +275,11 @@ Action define_book(CLI::App& app) {
       ->check(not_empty());
   app.add_option("--documents", o->documents, "Where the start page's link to documents leads, from the folder: docs/index.html")
       ->type_name("LINK");
-  app.add_option("--pages", o->pages, "Only these, separated by commas: " + page_names())->type_name("NAMES");
+  app.add_option("--pages", o->pages, fmt::format("Only these, separated by commas: {}", fmt::join(page_names(), ", ")))
+      ->type_name("NAMES")
+      ->expected(1)
+      ->take_all()
+      ->delimiter(',');
   return [o] { Book(*o).write(); };
 }
 

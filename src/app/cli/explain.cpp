@@ -1,5 +1,6 @@
 // vitrine explain: every picture of the walk-through, as one offline page.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <list>
@@ -89,19 +90,13 @@ void run_explain(const PictureArguments& o) {
   if (o.open) open_page(o.out);
 }
 
-// "next-word, gpt2".
-std::string chapter_names() {
-  std::string names;
-  for (const Chapter& chapter : chapters()) names += (names.empty() ? "" : ", ") + std::string(chapter.name);
-  return names;
-}
-
 Action define_explain(CLI::App& app) {
   auto o = std::make_shared<PictureArguments>();
   add_prompt_options(app, o->prompt, false);
   app.add_flag("--list", o->list, "List every picture of the page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
-  app.add_option("--chapter", o->chapter, "The chapter of the book to tell with this model: " + chapter_names())
+  app.add_option("--chapter", o->chapter,
+                 fmt::format("The chapter of the book to tell with this model: {}", fmt::join(chapter_names(), ", ")))
       ->type_name("NAME")
       ->capture_default_str();
   app.add_flag("--open", o->open, "Show the page in the browser given by BROWSER, or in the default one");

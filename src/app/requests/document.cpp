@@ -1,6 +1,9 @@
 // document: the data of the page of the walk-through.
 #include "picture/data/document.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -34,9 +37,8 @@ RequestAnswer document_answer(const Host& host, Fields& fields) {
   if (fields.has("pictures") && names.empty())
     throw invalid("pictures", "\"pictures\" is empty; name pictures, or leave it out for all of them");
   const std::string chapter = fields.text("chapter").value_or(kFirstChapter);
-  const auto known = chapters();
-  if (std::none_of(known.begin(), known.end(), [&](const Chapter& one) { return chapter == one.name; }))
-    throw invalid("chapter", "the book has no chapter \"" + chapter + "\"");
+  if (const std::vector<std::string> known = chapter_names(); std::ranges::find(known, chapter) == known.end())
+    throw invalid("chapter", fmt::format("the book has no chapter \"{}\"; it has {}", chapter, fmt::join(known, ", ")));
   const OrderedJson* edits = fields.find("edits");
   const bool edited = edits != nullptr && !edits->empty();
   if (edited) check_edited(names);

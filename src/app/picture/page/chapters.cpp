@@ -37,13 +37,17 @@ constexpr std::array kChapters = {
 
 std::span<const Chapter> chapters() { return kChapters; }
 
-const Chapter& chapter_of(std::string_view name) {
+std::vector<std::string> chapter_names() {
   std::vector<std::string> names;
-  for (const Chapter& chapter : kChapters) {
+  for (const Chapter& chapter : kChapters) names.emplace_back(chapter.name);
+  return names;
+}
+
+const Chapter& chapter_of(std::string_view name) {
+  for (const Chapter& chapter : kChapters)
     if (name == chapter.name) return chapter;
-    names.emplace_back(chapter.name);
-  }
-  throw UsageError("the book has no chapter \"" + std::string(name) + "\". Did you mean \"" + nearest(name, names) + "\"?");
+  throw UsageError("the book has no chapter \"" + std::string(name) + "\". Did you mean \"" + nearest(name, chapter_names()) +
+                   "\"?");
 }
 
 PictureJson chapter_json(const Chapter& chapter) {

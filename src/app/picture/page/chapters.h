@@ -21,6 +21,7 @@ inline constexpr char kFirstChapter[] = "next-word";
 
 /// In the order of the book.
 std::span<const Chapter> chapters();
+std::vector<std::string> chapter_names();
 /// Errors: UsageError for an unknown name, naming the nearest.
 const Chapter& chapter_of(std::string_view name);
 /// What a page says about its chapter: {name, number, title, summary} (data.ts).
