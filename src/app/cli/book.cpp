@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -130,8 +131,10 @@ void run_program(const Words& words) {
   posix_spawn_file_actions_destroy(&files);
   if (failed != 0) throw RunError(shell_line(words) + " cannot be started: " + std::strerror(failed));
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  pid_t ended = 0;
+  do ended = waitpid(child, &status, 0);
+  while (ended < 0 && errno == EINTR);
+  if (ended != child) throw RunError(shell_line(words) + " cannot be waited for: " + std::strerror(errno));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   std::ifstream said(log);
   const std::string text{std::istreambuf_iterator<char>(said), {}};
@@ -187,6 +190,7 @@ class Book {
   Book& operator=(const Book&) = delete;
 
   void write() {
+    std::signal(SIGCHLD, SIG_DFL);  // one that is ignored, as a parent may have left it, hides how programs end
     for (const Chapter& chapter : chapters())
       if (pages_.contains(chapter.name)) add_chapter(chapter);
     for (const Experiment& experiment : experiments())

@@ -29,6 +29,22 @@ TEST(Book, TellsOfAModelThatIsNotThereBeforeItMakesAPage) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "book/heads.html"));
 }
 
+TEST(Book, TellsHowAPageFailedAlsoWhereEndsOfProgramsAreIgnored) {
+  const Scratch scratch;
+  scratch.write("broken/config.json", "{}");
+  const std::vector<std::string> ignored = {"/usr/bin/env", "--ignore-signal=CHLD"};
+  std::vector<std::string> words = ignored;
+  words.emplace_back("/bin/true");
+  if (run_program(words).code != 0) GTEST_SKIP() << "this env cannot ignore signals";
+  words = ignored;
+  for (const std::string& word : {std::string(VITRINE_PROGRAM), std::string("book"), scratch / "broken", std::string("--pages"),
+                                  std::string("ablate"), std::string("--out"), scratch / "book"})
+    words.push_back(word);
+  const Outcome outcome = run_program(words);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_CONTAINS(outcome.err, "--model broken --out model-broken.html failed:");
+}
+
 TEST(Book, Gpt2TalesIsMadeByItsScript) {
   if (run_program({"/usr/bin/env", "python3", "-c", ""}).code != 0) GTEST_SKIP() << "python3 tells the story of the run";
   const Scratch scratch;
