@@ -138,7 +138,8 @@ std::vector<std::string> all_metrics(const std::vector<MetricRun>& runs) {
         if (!value.is_number() || name == "step") continue;
         std::string metric = name.substr(0, name.find('.'));
         const size_t last = name.rfind('.');
-        if (metric == "layer_activation") metric += ".*" + name.substr(name.rfind('.', last - 1));
+        const size_t end = last == std::string::npos ? last : name.rfind('.', last - 1);  // of the layer's name
+        if (metric == "layer_activation" && end != std::string::npos && end > metric.size()) metric += ".*" + name.substr(end);
         if (std::find(metrics.begin(), metrics.end(), metric) == metrics.end()) metrics.push_back(metric);
       }
   return metrics;

@@ -58,6 +58,16 @@ TEST_F(Curves, DrawsEveryLayer) {
   EXPECT_FALSE(all.contains("step"));
 }
 
+// Lines of other programs may have our names with other numbers below them.
+TEST_F(Curves, DrawsAllAlsoOfNamesWithFewerParts) {
+  const std::string run = scratch.write("run.jsonl",
+                                        "{\"step\": 1, \"layer_activation\": 3}\n"
+                                        "{\"step\": 2, \"layer_activation\": {\"one\": 1, \"blocks\": {\"mean\": 2}}}\n");
+  const Outcome all = vitrine({"curves", run, "--metric", "all", "--json"});
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_TRUE(all.json().contains("layer_activation"));
+}
+
 TEST_F(Curves, RefusesWhatIsNoRun) {
   EXPECT_EQ(vitrine({"curves", scratch / "none"}).code, 2);
   const std::string wrong = scratch.write("wrong.jsonl", "{\"step\": 1, \"loss\": 2}\nno metrics\n{\"step\": 2}\n");
