@@ -198,24 +198,28 @@ PictureJson growth_values(const PictureJson& pictures) {
 PictureJson thread_values(Studio& studio, const PictureJson& pictures) {
   if (!studio.spelled() || available(pictures, "next-tokens") == nullptr) return nullptr;
   const Tokenizer& tokenizer = studio.engine.tokenizer();
+  const ModelShape& shape = studio.facts.shape;
+  constexpr std::pair<const char*, const char*> kPrompts[] = {{"king", "The king sat on"}, {"queen", "The queen sat on"}},
+                                                kWords[] = {{"his", " his"}, {"her", " her"}};
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<int32_t> words;
+  try {
+    for (const auto& [_, word] : kWords) words.push_back(single_token(tokenizer, word));
+  } catch (const InputError&) {
+    return nullptr;
+  }
+  for (const auto& [_, prompt] : kPrompts) prompts.push_back(tokenizer.encode(prompt));
+  const auto fits = [&](const std::vector<int32_t>& ids) {
+    return !ids.empty() && (shape.context_length == 0 || std::ssize(ids) <= shape.context_length) &&
+           std::all_of(ids.begin(), ids.end(), [&](int32_t id) { return id < shape.vocab_size; });
+  };
+  if (!fits(words) || !std::all_of(prompts.begin(), prompts.end(), fits)) return nullptr;
+  const std::vector<Prediction> predicted = studio.engine.predict_batch(prompts, shape.vocab_size);
   PictureJson thread;
-  for (const auto& [who, prompt] : {std::pair{"king", "The king sat on"}, std::pair{"queen", "The queen sat on"}})
-    for (const auto& [whose, word] : {std::pair{"his", " his"}, std::pair{"her", " her"}}) {
-      int32_t id = 0;
-      try {
-        id = single_token(tokenizer, word);
-      } catch (const InputError&) {
-        return nullptr;
-      }
-      std::vector<int32_t> ids = tokenizer.encode(prompt);
-      ids.push_back(id);
-      const int64_t context = studio.facts.shape.context_length;
-      if (context > 0 && static_cast<int64_t>(ids.size()) > context) return nullptr;
-      if (id >= studio.facts.shape.vocab_size ||
-          std::any_of(ids.begin(), ids.end(), [&](int32_t one) { return one >= studio.facts.shape.vocab_size; }))
-        return nullptr;
-      thread[std::string(whose) + "_" + who] = std::exp(static_cast<double>(studio.engine.token_logprobs(ids).back()));
-    }
+  for (size_t i = 0; i < predicted.size(); ++i)
+    for (size_t k = 0; k < words.size(); ++k)
+      for (const TokenLogprob& one : predicted[i].top)
+        if (one.token == words[k]) thread[std::string(kWords[k].first) + "_" + kPrompts[i].first] = one.prob();
   const auto p = [&](const char* name) { return thread.at(name).get<double>(); };
   if (p("his_king") <= p("her_king") || p("her_queen") <= p("his_queen")) return nullptr;
   return thread;
