@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <numbers>
 
 #include "picture/data/attention_layer.h"
@@ -106,6 +107,18 @@ TEST(Designs, WhatNeedsNoWeightsWorksForEveryConfiguration) {
       EXPECT_FALSE(picture_tables(document, picture).empty()) << name << " " << picture;
     }
   }
+}
+
+TEST(Designs, PublishedOnesAreNotThoseOfAFolder) {
+  const Scratch folder;
+  folder.write("gemma-2-2b/config.json", "{}");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  PictureJson picture;
+  EXPECT_NO_THROW(picture = of_golden("gpt2_a", "designs"));
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(picture.is_object());
+  EXPECT_EQ(named(picture, "Gemma 2 2B").at("layers"), 26);
 }
 
 TEST(Designs, OthersSayWhatIsMissing) {

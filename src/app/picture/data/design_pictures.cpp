@@ -61,7 +61,7 @@ PictureJson parts_json(const ByPart& parts) {
           {"norms", parts.norms},         {"head", parts.head},        {"total", parts.total()}};
 }
 
-PictureJson design_json(const Model& model, const std::string& title, PictureJson year, PictureJson source) {
+PictureJson design_json(const Model& model, const std::string& title, PictureJson year, PictureJson source, bool own) {
   const ModelFacts facts = facts_of(model);
   const ModelShape& s = facts.shape;
   const int64_t positions = compared_positions(s);
@@ -69,7 +69,11 @@ PictureJson design_json(const Model& model, const std::string& title, PictureJso
   PictureJson windows = PictureJson::array();  // null: a layer without attention
   for (int64_t layer = 0; layer < s.n_layers; ++layer)
     windows.push_back(facts.attends(layer) ? PictureJson(facts.windows[static_cast<size_t>(layer)]) : PictureJson(nullptr));
+  const ByPart parameters = parameters_by_part(model);
+  const auto attention = static_cast<double>(parameters.mixers), mlp = static_cast<double>(parameters.mlps),
+             each = (attention + mlp) / static_cast<double>(s.n_layers);  // of a layer
   return {{"title", title},
+          {"own", own},
           {"year", std::move(year)},
           {"source", std::move(source)},
           {"layers", s.n_layers},
@@ -86,7 +90,10 @@ PictureJson design_json(const Model& model, const std::string& title, PictureJso
           {"context", s.context_length > 0 ? PictureJson(s.context_length) : PictureJson("any")},
           {"vocabulary", s.vocab_size},
           {"windows", std::move(windows)},
-          {"parameters", parts_json(parameters_by_part(model))},
+          {"parameters", parts_json(parameters)},
+          {"attentionShare", number(attention / (attention + mlp))},
+          {"embeddingInLayers", number(static_cast<double>(parameters.embedding) / each)},  // how many layers have as many
+          {"headInLayers", number(static_cast<double>(parameters.head) / each)},
           {"comparedPositions", positions},
           {"multiplyAdds",
            {{"attention", cost.products.mixers},
@@ -97,14 +104,15 @@ PictureJson design_json(const Model& model, const std::string& title, PictureJso
           {"cacheBytes", cache_bytes_16(model, positions)}};
 }
 
-// A layer's share of the parameters that is attention, and how many layers have as many parameters as the embedding.
-void add_proportions(PictureJson& design) {
-  const PictureJson& parts = design.at("parameters");
-  const double attention = parts.at("attention"), mlp = parts.at("mlp"), layers = design.at("layers");
-  const double each = (attention + mlp) / layers;
-  design["attentionShare"] = number(attention / (attention + mlp));
-  design["embeddingInLayers"] = number(parts.at("embedding").get<double>() / each);
-  design["headInLayers"] = number(parts.at("head").get<double>() / each);
+// Which are the same for every model.
+const PictureJson& published_designs() {
+  static const PictureJson list = [] {
+    PictureJson all = PictureJson::array();
+    for (const Design& design : designs())
+      all.push_back(design_json(*open_design(design).model, design.title, design.year, design.source, false));
+    return all;
+  }();
+  return list;
 }
 
 std::vector<int64_t> distinct_windows(const ModelFacts& facts) {
@@ -133,25 +141,18 @@ PictureJson data_of_designs(Studio& studio) {
       "the "
       "layers that have as many parameters. Layers that see a window only are paler. All of it follows from the sizes alone.",
       "");
-  p["designs"] = PictureJson::array();
-  const auto add = [&](const Model& model, const std::string& title, PictureJson year, PictureJson source, bool own) {
-    PictureJson& design = p["designs"].emplace_back(design_json(model, title, std::move(year), std::move(source)));
-    design["own"] = own;
-    add_proportions(design);
-  };
-  for (const Design& design : designs())
-    add(*open_configuration(design.name).model, design.title, design.year, design.source, false);
-  add(studio.engine.model(), studio.facts.family_title + " of this page", nullptr, nullptr, true);
+  const PictureJson& published = published_designs();
+  p["designs"] = published;
+  p["designs"].push_back(design_json(studio.engine.model(), studio.facts.family_title + " of this page", nullptr, nullptr, true));
 
   using Key = int64_t (*)(const PictureJson&);
   const auto ends = [&](Key key) {  // titles of the published designs with the least and the most
-    const size_t published = designs().size();
     size_t least = 0, most = 0;
-    for (size_t i = 1; i < published; ++i) {
-      if (key(p["designs"][i]) < key(p["designs"][least])) least = i;
-      if (key(p["designs"][i]) > key(p["designs"][most])) most = i;
+    for (size_t i = 1; i < published.size(); ++i) {
+      if (key(published[i]) < key(published[least])) least = i;
+      if (key(published[i]) > key(published[most])) most = i;
     }
-    return std::array<std::string, 2>{p["designs"][least].at("title"), p["designs"][most].at("title")};
+    return std::array<std::string, 2>{published[least].at("title"), published[most].at("title")};
   };
   const std::array<std::string, 2> parameters =
                                        ends([](const PictureJson& d) { return d.at("parameters").at("total").get<int64_t>(); }),
@@ -159,9 +160,9 @@ PictureJson data_of_designs(Studio& studio) {
   p["alt"] = fmt::format(
       "{} designs, the smallest {}, the largest {}. The largest cache, for {} positions or as many as the "
       "design allows, is that of {}, the smallest that of {}.",
-      p["designs"].size() - 1, parameters[0], parameters[1], kLongPrompt, cache[1], cache[0]);
+      published.size(), parameters[0], parameters[1], kLongPrompt, cache[1], cache[0]);
   const auto parts_of = [&](std::string_view title) -> const PictureJson& {
-    for (const PictureJson& d : p["designs"])
+    for (const PictureJson& d : published)
       if (d.at("title") == title) return d.at("parameters");
     check_failed(__FILE__, __LINE__, "a design of that title", "the texts name designs that are there");
   };

@@ -41,24 +41,29 @@ const std::vector<Design>& designs() {
   return list;
 }
 
-OpenedModel open_configuration(std::string_view name) {
+OpenedModel open_design(const Design& design) {
   OpenedModel opened;
+  opened.files.name = design.name;
+  opened.files.directory = kDesignFolder.substr(0, kDesignFolder.size() - 1);
+  opened.files.config_path = file_of(design.name);
+  opened.files.config = embedded_json(opened.files.config_path);
+  opened.model = model_from_config(opened.files);
+  return opened;
+}
+
+OpenedModel open_configuration(std::string_view name) {
   const auto design = std::find_if(designs().begin(), designs().end(), [&](const Design& d) { return d.name == name; });
   std::error_code not_there;
-  if (design != designs().end() && !std::filesystem::exists(name, not_there)) {  // a file of that name comes first
-    opened.files.name = design->name;
-    opened.files.directory = kDesignFolder.substr(0, kDesignFolder.size() - 1);
-    opened.files.config_path = file_of(name);
-    opened.files.config = embedded_json(opened.files.config_path);
-  } else {
-    try {
-      opened.files = resolve_model(name);
-    } catch (const FileError& error) {
-      if (std::filesystem::exists(name, not_there)) throw;  // what is wrong with a file is no question of its name
-      std::string names;
-      for (const Design& d : designs()) names += (names.empty() ? "" : ", ") + d.name;
-      throw InputError(std::string(error.what()) + ". Designs that need no file: " + names);
-    }
+  const bool is_there = std::filesystem::exists(name, not_there);
+  if (design != designs().end() && !is_there) return open_design(*design);  // a file of that name comes first
+  OpenedModel opened;
+  try {
+    opened.files = resolve_model(name);
+  } catch (const FileError& error) {
+    if (is_there) throw;  // what is wrong with a file is no question of its name
+    std::string names;
+    for (const Design& d : designs()) names += (names.empty() ? "" : ", ") + d.name;
+    throw InputError(std::string(error.what()) + ". Designs that need no file: " + names);
   }
   opened.model = model_from_config(opened.files);
   return opened;

@@ -20,6 +20,9 @@ struct Design {
 /// In the order of models/designs/index.json.
 const std::vector<Design>& designs();
 
+/// Its model, without weights. A file of the same name in the current folder is none of it.
+OpenedModel open_design(const Design& design);
+
 /// A model whose sizes are known and whose weights are not there: it can be run dry and asked for its tensors, nothing else.
 /// name: a configuration's path, a model's directory or file, whose weights are not opened, or the name of a design.
 /// Errors: FileError as resolve_model, which also names the designs, and for a configuration that no family can read.
