@@ -99,11 +99,11 @@ TEST(Words, ClaimNothingThatOnlyTrainingCouldHaveDone) {
 }
 
 // The walk-through of a golden model with some keys changed, none of which a tensor depends on.
-PictureJson steps_of(const std::string& model, const Json& keys = Json::object()) {
+PictureJson steps_of(const std::string& model, const Json& keys = Json::object(), std::string_view chapter = kFirstChapter) {
   ModelFiles files = resolve_model(Golden::open(model).model());
   files.config.update(keys);
   Engine engine(open_model(std::move(files)), kF32);
-  return explain_document(engine, ids_prompt({3, 5, 7})).at("steps");
+  return explain_document(engine, ids_prompt({3, 5, 7}), {}, chapter).at("steps");
 }
 
 // A step's formulas and sentences, one a line, those for engineers and the answers of guesses included.
@@ -165,6 +165,15 @@ TEST(Words, WindowsOfEveryLayerOrOfSome) {
   EXPECT_CONTAINS(words_of(llama, "reach"), "Every layer sees the whole text");
   EXPECT_EQ(words_of(llama, "reach").find("window"), std::string::npos);
   EXPECT_EQ(words_of(llama, "attention").find("that the layer sees"), std::string::npos);
+}
+
+// A convolution's taps are no window.
+TEST(Words, TheChapterOnGemma2FindsTheWindow) {
+  EXPECT_CONTAINS(words_of(steps_of("gemma2", Json::object(), "gemma2"), "windows"),
+                  "a layer with this model's window of 8 computes");
+  for (const char* model : {"gpt2_a", "lfm2", "qwen3_5"})
+    EXPECT_CONTAINS(words_of(steps_of(model, Json::object(), "gemma2"), "windows"), "No layer of this model has a window")
+        << model;
 }
 
 TEST(Words, NormsBehindTheSumLeaveNoPlainSum) {

@@ -289,7 +289,8 @@ PictureJson data_of_masks(Studio& studio) {
   }
   alt[0] = 'L';
   p["alt"] = alt;
-  p["prose"] = {{"positions", n}, {"pairs", p["masks"].back().at("pairs")}, {"share", p["masks"].back().at("share")}};
+  const PictureJson& last = p["masks"].back();  // the widest window, if there is one
+  p["prose"] = {{"positions", n}, {"window", last.at("window")}, {"pairs", last.at("pairs")}, {"share", last.at("share")}};
   p["charts"] = PictureJson::array();
   for (size_t i = 0; i < windows.size(); ++i) {
     const std::string mask = fmt::format("masks.{}.", i);
