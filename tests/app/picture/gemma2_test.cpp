@@ -2,6 +2,7 @@
 // formulas.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
@@ -90,6 +91,22 @@ TEST(Designs, WavelengthsOfGemma2BWithoutItsWeights) {
   EXPECT_EQ(std::lround(wavelengths.back()), 58470);
   EXPECT_EQ(p.at("contextLength"), 8192);
   EXPECT_EQ(p.at("rules")[0].at("y"), 8192);
+}
+
+// What shows no run and reads no weights.
+TEST(Designs, ToysLogsAndSizesNeedNoWeights) {
+  Engine whole(Golden::open("gpt2_a").model(), kF32), sizes(open_configuration("gpt2"), kF32);
+  const PictureJson all = DocumentRuns(whole, ids_prompt({5, 3, 7}), {}, {}).take().at("pictures"),
+                    some = DocumentRuns(sizes, PicturePrompt(), {}, {}).take().at("pictures");
+  size_t found = 0;
+  for (const auto& [name, picture] : all.items()) {
+    if (!picture.at("available").get<bool>()) continue;
+    const PictureJson& made = picture.at("made");
+    if (std::any_of(made.begin(), made.end(), [](const PictureJson& of) { return of == "run" || of == "model"; })) continue;
+    ++found;
+    EXPECT_TRUE(some.contains(name) && some.at(name).at("available").get<bool>()) << name;
+  }
+  EXPECT_GE(found, 18u);
 }
 
 TEST(Designs, WhatNeedsNoWeightsWorksForEveryConfiguration) {

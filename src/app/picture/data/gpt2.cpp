@@ -49,7 +49,8 @@ constexpr std::array kPictures = {
         0,
         data_of_training_film,
         kLog,
-        kWide},
+        kWide,
+        kWithoutWeights},
     PictureEntry{
         {"sampling-rules", "Rules of sampling", "One distribution under greedy, temperature, top-k, top-p, min-p and typical"},
         0,
