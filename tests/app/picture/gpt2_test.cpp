@@ -264,6 +264,18 @@ TEST(Gpt2Pictures, NormStepsEndAtWhatTheNextPartReads) {
   }
 }
 
+TEST(Gpt2Pictures, NameTheLayerAndHeadThatWereChosen) {
+  Engine engine(Golden::open("gpt2_a").model(), kF32);
+  EXPECT_CONTAINS(picture_of(engine, ids_prompt(kIds), "norm-steps", {.layer = 1}).at("caption").get<std::string>(),
+                  "attention of layer 1");
+  for (const char* name : {"norm-steps", "head-parameters", "causal-mask"})
+    EXPECT_CONTAINS(message_of<InputError>([&] { picture_of(engine, ids_prompt(kIds), name, {.layer = 99}); }),
+                    "layer 99 does not exist");
+  for (const char* name : {"head-parameters", "causal-mask"})
+    EXPECT_CONTAINS(message_of<InputError>([&] { picture_of(engine, ids_prompt(kIds), name, {.head = 99}); }),
+                    "head 99 does not exist");
+}
+
 TEST(Gpt2Pictures, AHeadHasItsRowsOfTheMatrices) {
   Engine engine(Golden::open("gpt2_a").model(), kF32);
   const ModelShape& shape = engine.shape();

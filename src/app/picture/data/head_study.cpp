@@ -10,11 +10,6 @@ namespace {
 
 constexpr int64_t kRepeated = 50;  // as `vitrine circuits`
 
-void require_place(const char* what, std::optional<int64_t> i, int64_t size) {
-  if (i && (*i < 0 || *i >= size))
-    throw InputError(fmt::format("{} {} does not exist: this model has {}, 0 to {}", what, *i, size, size - 1));
-}
-
 // Values of [head, query, key] or [row, head, component] by head.
 std::vector<RowsD> by_head(const Recorder::Value& value, bool heads_first) {
   const int64_t heads = value.shape[heads_first ? 0 : 1], rows = value.shape[heads_first ? 1 : 0], columns = value.shape[2];
@@ -51,6 +46,11 @@ void choose_head(const Studio& studio, HeadStudy& study) {
 }
 
 }  // namespace
+
+void require_place(const char* what, std::optional<int64_t> i, int64_t size) {
+  if (i && (*i < 0 || *i >= size))
+    throw InputError(fmt::format("{} {} does not exist: this model has {}, 0 to {}", what, *i, size, size - 1));
+}
 
 HeadStudy& head_study(Studio& studio) {
   if (studio.heads) return *studio.heads;

@@ -37,6 +37,9 @@ struct HeadStudy {
 /// Errors: InputError for a layer or a head that is not there, and as score_heads.
 HeadStudy& head_study(Studio& studio);
 
+/// Errors: InputError "layer 9 does not exist: this model has 8, 0 to 7" for a number that was given and is none of them.
+void require_place(const char* what, std::optional<int64_t> i, int64_t size);
+
 /// The picture that says why the shown layer has no such head, or null.
 PictureJson no_head_formula(const Studio& studio, const HeadStudy& study);
 

@@ -8,6 +8,7 @@
 #include "hooks/listening.h"
 #include "inspect/weights.h"
 #include "ops/recorder.h"
+#include "picture/data/head_study.h"
 #include "picture/data/rows.h"
 #include "picture/data/studio.h"
 
@@ -26,9 +27,14 @@ std::map<std::string, Recorder::Value, std::less<>> record(Studio& studio, const
 
 bool has_hook(Studio& studio, const std::string& name) { return studio.engine.model().record().hook(name) != nullptr; }
 
-int64_t chosen_layer(const Studio& studio) {
-  const int64_t layer = studio.options.layer.value_or(studio.facts.attention_layer);
-  return std::clamp<int64_t>(layer, 0, studio.facts.shape.n_layers - 1);
+int64_t chosen_layer(const Studio& studio, int64_t usual) {
+  require_place("layer", studio.options.layer, studio.facts.shape.n_layers);
+  return studio.options.layer.value_or(usual);
+}
+
+int64_t chosen_head(const Studio& studio) {
+  require_place("head", studio.options.head, studio.facts.shape.n_heads);
+  return studio.options.head.value_or(0);
 }
 
 // Numbers of one kind.
@@ -51,13 +57,13 @@ class Size {
 
 PictureJson data_of_norm_steps(Studio& studio) {
   constexpr size_t kShown = 10;
-  const int64_t layer = studio.options.layer.value_or(0);
-  const std::string block = fmt::format("blocks.{}.", std::clamp<int64_t>(layer, 0, studio.facts.shape.n_layers - 1));
+  const int64_t layer = chosen_layer(studio, 0);
+  const std::string block = fmt::format("blocks.{}.", layer);
   const std::string in = block + "hook_resid_pre", out = block + "ln1.hook_normalized";
   if (studio.facts.norm_place == NormPlace::after || !has_hook(studio, out))
     return absent("In this model no norm reads the stream in front of attention.");
   const Model& model = studio.engine.model();
-  const LayerRecord& spec = model.layer(std::clamp<int64_t>(layer, 0, studio.facts.shape.n_layers - 1));
+  const LayerRecord& spec = model.layer(layer);
   const FrozenNorm norm = frozen_norm(NamedWeights(model), spec, block + "ln1");
   const auto seen = record(studio, {in, out}, studio.prompt.ids.size());
   const auto width = static_cast<size_t>(studio.facts.shape.d_model), at = static_cast<size_t>(studio.tokens()) - 1;
@@ -91,12 +97,12 @@ PictureJson data_of_norm_steps(Studio& studio) {
   for (const double g : norm.gain) gains.add(g);
   for (const double b : norm.bias) biases.add(b);
   PictureJson p = present(
-      norm.rms
-          ? "The norm in front of the first attention at work on the last token: the numbers of the stream are divided by their "
-            "root mean square, then multiplied by learned weights, one for each component. The first components are shown."
-          : "The norm in front of the first attention at work on the last token: the mean of its numbers is subtracted, the rest "
-            "divided by the standard deviation, then multiplied by learned weights and shifted by learned biases, one of each "
-            "for every component. The first components are shown.",
+      fmt::format(
+          "The norm in front of the attention of layer {} at work on the last token: {}. The first components are shown.", layer,
+          norm.rms ? "the numbers of the stream are divided by their root mean square, then multiplied by learned weights, "
+                     "one for each component"
+                   : "the mean of its numbers is subtracted, the rest divided by the standard deviation, then multiplied "
+                     "by learned weights and shifted by learned biases, one of each for every component"),
       fmt::format("{} {:.4g}, {} {:.4g}; after the norm the root mean square is {:.4g}.", norm.rms ? "Root mean square" : "Mean",
                   norm.rms ? deviation : mean, norm.rms ? "divided by" : "standard deviation", norm.rms ? divisor : deviation,
                   left.rms()));
@@ -125,21 +131,20 @@ PictureJson data_of_norm_steps(Studio& studio) {
      "axis": {"label": "value"},
      "from": {"name": "entering", "value": "components.*.x", "hint": "component {#0}\nentering {components.*.x}"},
      "to": {"name": "leaving", "value": "components.*.y",
-            "hint": "component {#0}\nnormalized {components.*.normed}{components.*.gain|\ntimes the weight}\nleaving {components.*.y}"}},
+            "hint": "component {#0}\nnormalized {components.*.normed}\nleaving {components.*.y}"}},
     {"kind": "remark", "if": "mean", "text": "Mean {mean|.4f}, standard deviation {deviation|.4f} over {width} components; the mean is subtracted and the rest divided."},
     {"kind": "remark", "if": "rms", "text": "Root mean square {deviation|.4f} over {width} components."}
   ])json");
-  p["charts"][0]["to"]["hint"] = "component {#0}\nnormalized {components.*.normed}\nleaving {components.*.y}";
   return p;
 }
 
 PictureJson data_of_head_parameters(Studio& studio) {
-  const int64_t layer = chosen_layer(studio);
+  const int64_t layer = chosen_layer(studio, studio.facts.attention_layer);
   const Model& model = studio.engine.model();
   const LayerRecord& spec = model.layer(layer);
   const std::string attn = fmt::format("blocks.{}.attn.", layer);
   const int64_t heads = studio.facts.shape.n_heads, d = spec.head_dim, groups = spec.n_kv_heads;
-  const int64_t head = std::clamp<int64_t>(studio.options.head.value_or(0), 0, heads - 1);
+  const int64_t head = chosen_head(studio);
   if (!spec.has_attention() || d <= 0 || groups <= 0) return absent("This layer has no attention heads.");
   const int64_t group = head / std::max<int64_t>(heads / groups, 1);
   struct Part {
@@ -209,7 +214,7 @@ PictureJson data_of_head_parameters(Studio& studio) {
 
 PictureJson data_of_causal_mask(Studio& studio) {
   constexpr size_t kMost = 40;  // tokens
-  const int64_t layer = chosen_layer(studio);
+  const int64_t layer = chosen_layer(studio, studio.facts.attention_layer);
   const LayerRecord& spec = studio.engine.model().layer(layer);
   const std::string attn = fmt::format("blocks.{}.attn.", layer);
   if (studio.tokens() < 2) return absent("One token has nothing before or after it; give a longer prompt.");
@@ -220,8 +225,7 @@ PictureJson data_of_causal_mask(Studio& studio) {
   const auto seen = record(studio, {q_hook, k_hook, s_hook, p_hook}, kMost);
   const Recorder::Value &q = seen.at(q_hook), &k = seen.at(k_hook), &s = seen.at(s_hook), &w = seen.at(p_hook);
   const auto n = static_cast<size_t>(s.shape[1]), heads = static_cast<size_t>(s.shape[0]);
-  const auto head = static_cast<size_t>(
-      std::clamp<int64_t>(studio.options.head.value_or(0), 0, std::ssize(std::span(s.values)) > 0 ? s.shape[0] - 1 : 0));
+  const auto head = static_cast<size_t>(chosen_head(studio));
   if (q.shape.size() != 3 || k.shape.size() != 3 || q.shape[2] != k.shape[2] || k.shape[1] <= 0 || q.shape[1] != s.shape[0] ||
       q.shape[1] % k.shape[1] != 0)
     return absent("This layer's scores are not products of one query and one key for each head.");
