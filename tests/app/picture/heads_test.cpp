@@ -10,6 +10,7 @@
 #include "inspect/support.h"
 #include "picture/data/facts.h"
 #include "support.h"
+#include "support/random_model.h"
 
 namespace vitrine {
 namespace {
@@ -477,6 +478,15 @@ TEST(Roles, LossWithoutAHeadIsThatOfAModelWithoutIt) {
         found = ablation.at("loss");
     EXPECT_NEAR(found, loss(without), 1e-4);
   }
+}
+
+TEST(Roles, SayWhyNoHeadReadsAnother) {
+  const Scratch folder;
+  write_random_model(folder.path(), small_gemma(1, 4));
+  Engine engine(folder.path(), kF32);
+  const PictureJson document = picture_document(engine, ids_prompt(kSixIds), "head-roles");
+  EXPECT_TRUE(document.at("pictures").at("head-roles").at("links").is_null());
+  EXPECT_CONTAINS(picture_svg(document, "head-roles"), "No compositions between heads: only one layer has heads");
 }
 
 TEST(Heads, EdgesSayWhatIsWrong) {

@@ -135,8 +135,11 @@ PictureJson data_of_head_roles(Studio& studio) {
   }
   std::string why_not;
   p["links"] = links_of(engine, why_not);
-  p["noLinks"] = p["links"].empty() && !why_not.empty() ? PictureJson(why_not) : PictureJson(nullptr);
-  if (p["links"].empty()) p["links"] = nullptr;
+  p["noLinks"] = nullptr;
+  if (p["links"].empty()) {
+    p["links"] = nullptr;
+    p["noLinks"] = why_not.empty() ? "only one layer has heads" : why_not;
+  }
   p["random"] = number(1 / std::sqrt(static_cast<double>(studio.facts.shape.d_model)));
   p["alt"] = alt + ".";
   p["prose"] = {{"repeated", study.repeated}, {"loss", number(usual)}, {"random", p["random"]}};
@@ -161,7 +164,8 @@ PictureJson data_of_head_roles(Studio& studio) {
     {"kind": "bars", "title": "Loss of the repeated tokens, in nats", "label": "Loss of the repeated tokens with all heads and without the strongest of two kinds.", "name": "{ablations.*.name}", "value": "ablations.*.loss",
      "hint": "{ablations.*.name}\nloss {ablations.*.loss}, change {ablations.*.change}"},
     {"kind": "bars", "if": "links", "title": "Strongest compositions, from weights alone", "label": "Strongest compositions between heads.", "name": "{links.*.name}", "value": "links.*.score",
-     "hint": "{links.*.words}\n{links.*.score}; two random matrices: about {random|.2g}"}
+     "hint": "{links.*.words}\n{links.*.score}; two random matrices: about {random|.2g}"},
+    {"kind": "remark", "if": "noLinks", "text": "No compositions between heads: {noLinks}"}
   ])json");
   p["tables"] = PictureJson::parse(R"json([
     {"note": "share of attention", "columns": [["looks at", "roles.*.name"], ["strongest", "roles.*.words"], ["share", "roles.*.best.score", ".3f"]]},

@@ -200,7 +200,7 @@ PictureJson data_of_merges(Studio& studio) {
   if (!studio.spelled()) return absent("This model has no tokenizer; its prompt was given as token ids.");
   const Tokenizer& tokenizer = studio.engine.tokenizer();
   std::vector<int32_t> ids = plain_ids(studio);
-  if (ids.empty()) return absent("The prompt holds no text, so nothing was merged.");
+  if (ids.empty()) return absent("The prompt holds no text, so nothing was merged. Give it a word.");
   const bool cut = ids.size() > kMostTraced;
   ids.resize(std::min(ids.size(), kMostTraced));
   std::vector<Part> parts;
@@ -321,7 +321,7 @@ PictureJson data_of_splits(Studio& studio) {
     own.push_back(id);
     spelled += piece;
   }
-  if (own.empty()) return absent("The prompt does not begin with text that can be cut in several ways.");
+  if (own.empty()) return absent("The prompt does not begin with text that can be cut in several ways. Begin it with a word.");
   const int64_t vocab_size = studio.facts.shape.vocab_size;  // the tokenizer's may be larger
   const Lattice lattice = cut_every_way(tokenizer, vocab_size, spelled);
 
@@ -377,6 +377,7 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
   constexpr size_t kMostCut = 32;  // tokens of the prompt that are shown in parts
   const Tokenizer& tokenizer = studio.engine.tokenizer();
   const std::string_view text = passage();
+  if (text.empty()) return absent("This build has no passage to cut: build it with examples/fables.txt.");
   const Cut whole(tokenizer, tokenizer.encode(text, false));
   struct Used {
     PieceMerge made{};
