@@ -95,7 +95,7 @@ Generation generate(Engine& engine, std::span<const int32_t> prompt, const Gener
 }
 
 std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> prompt, const BeamOptions& options,
-                                       Timings* timings) {
+                                       Timings* timings, const BeamListener& listener) {
   check_prompt(engine, prompt, options.eos);
   BeamOptions bounded = options;
   bounded.max_new_tokens = room_for(engine, prompt.size(), options.max_new_tokens);
@@ -107,15 +107,16 @@ std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> 
   std::vector<CacheSequence> beams;
   std::vector<float> scores;
   Timings spent;
-  const auto log_probabilities = [&](const Tensor& z) {
+  const auto log_probabilities = [&](std::span<const BeamChoice> choices, const Tensor& z) {
     scores.assign(z.data<float>(), z.data<float>() + z.count());
     for (size_t i = 0; i < scores.size(); i += vocab) log_softmax(std::span(scores).subspan(i, vocab));
+    if (listener) listener(choices, scores);
   };
   std::vector<Hypothesis> found = beam_search(bounded, [&](std::span<const BeamChoice> choices) -> std::span<const float> {
     const auto frame = ctx.frame();
     if (choices.empty()) {
       beams.push_back(cache->sequence());
-      log_probabilities(engine.prefill(prompt, beams[0]));
+      log_probabilities(choices, engine.prefill(prompt, beams[0]));
       spent.prompt_tokens = static_cast<int64_t>(prompt.size());
       spent.prompt_ms = watch.lap_ms();
       return scores;
@@ -130,7 +131,7 @@ std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> 
       step.add(std::span(&choices[i].token, 1), &beams[i]);
       rows[i] = static_cast<int64_t>(i);
     }
-    log_probabilities(engine.run(step, rows));
+    log_probabilities(choices, engine.run(step, rows));
     step.commit();
     ++spent.decode_tokens;
     return scores;

@@ -46,9 +46,12 @@ class TokenLoop {
 Generation generate(Engine& engine, std::span<const int32_t> prompt, const GenerateOptions& options,
                     const std::function<void(std::string_view)>& on_text = {});
 
+/// Shown every step of a beam search: the beams, and the log-probabilities after them, both as BeamScores has them.
+using BeamListener = std::function<void(std::span<const BeamChoice> choices, std::span<const float> logprobs)>;
+
 /// Continues `prompt` by beam search; hypotheses best first, fewer than asked for where there are no more. options.eos are the
 /// caller's to set. Errors: as generate.
 std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> prompt, const BeamOptions& options,
-                                       Timings* timings = nullptr);
+                                       Timings* timings = nullptr, const BeamListener& listener = {});
 
 }  // namespace vitrine

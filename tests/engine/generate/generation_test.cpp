@@ -196,6 +196,37 @@ TEST(Generation, ContextThatFills) {
   EXPECT_TRUE(engine.token_logprobs(std::vector<int32_t>{7}).empty());
 }
 
+// The beams that a listener is shown, with the log-probabilities that a run of all their tokens gives.
+TEST(Generation, AListenerSeesTheBeams) {
+  Engine engine(Golden::open("llama").model(), {2, {.f32 = true, .exact = false}});
+  const std::vector<int32_t> prompt = {5, 3, 7, 9};
+  BeamOptions options;
+  options.n_beams = 3;
+  options.max_new_tokens = 4;
+  std::vector<std::vector<int32_t>> beams = {{}};
+  size_t steps = 0;
+  generate_beams(engine, prompt, options, nullptr, [&](std::span<const BeamChoice> choices, std::span<const float> logprobs) {
+    std::vector<std::vector<int32_t>> next;
+    for (const BeamChoice& choice : choices) {
+      next.push_back(beams[beams.size() == 1 ? 0 : static_cast<size_t>(choice.parent)]);
+      next.back().push_back(choice.token);
+    }
+    if (!choices.empty()) beams = std::move(next);
+    const size_t vocab = logprobs.size() / beams.size();
+    for (size_t i = 0; i < beams.size(); ++i) {
+      std::vector<int32_t> ids = prompt;
+      ids.insert(ids.end(), beams[i].begin(), beams[i].end());
+      std::vector<float> expected = last_logits(engine, ids);
+      log_softmax(expected);
+      EXPECT_CLOSE(std::vector<float>(logprobs.begin() + static_cast<std::ptrdiff_t>(i * vocab),
+                                      logprobs.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocab)),
+                   expected, Tolerance(2e-5, 1e-4));
+    }
+    ++steps;
+  });
+  EXPECT_EQ(steps, 4u);
+}
+
 // Sinusoidal positions have no end.
 TEST(Generation, AsManyTokensAsCanBeAskedFor) {
   Engine engine(Golden::open("classic_pre").model());

@@ -1,8 +1,9 @@
 // Pictures of how a text is written from one distribution after another: rules of sampling side by side, and beam search.
 #include <algorithm>
 #include <map>
+#include <numeric>
 
-#include "generate/beam.h"
+#include "generate/generate.h"
 #include "generate/sampler.h"
 #include "picture/data/rows.h"
 #include "picture/data/studio.h"
@@ -116,8 +117,10 @@ class BeamTree {
  public:
   using Tokens = std::vector<int32_t>;
 
-  BeamTree(Studio& studio, BeamOptions options) : studio_(studio) {
-    found_ = beam_search(options, [&](std::span<const BeamChoice> choices) { return look(choices); });
+  BeamTree(Studio& studio, const BeamOptions& options) : studio_(studio) {
+    found_ =
+        generate_beams(studio.engine, studio.prompt.ids, options, nullptr,
+                       [&](std::span<const BeamChoice> choices, std::span<const float> logprobs) { look(choices, logprobs); });
     for (const Hypothesis& hypothesis : found_) {
       const size_t last = node_of(hypothesis.tokens);
       nodes[last]["kept"] = true;
@@ -131,8 +134,8 @@ class BeamTree {
   const std::vector<Hypothesis>& found() const { return found_; }
 
  private:
-  // Log-probabilities after each running beam, which become the best of those of the call before.
-  std::span<const float> look(std::span<const BeamChoice> choices) {
+  // The beams of the next step become the running ones, and the best tokens after each their continuations.
+  void look(std::span<const BeamChoice> choices, std::span<const float> logprobs) {
     std::vector<Tokens> next;
     for (const BeamChoice& choice : choices) {
       Tokens tokens = running_[running_.size() == 1 ? 0 : static_cast<size_t>(choice.parent)];
@@ -142,21 +145,13 @@ class BeamTree {
     }
     if (choices.empty()) next.emplace_back();
     running_ = std::move(next);
-    rows_.clear();
-    for (const Tokens& beam : running_) {
-      Tokens ids = studio_.prompt.ids;
-      ids.insert(ids.end(), beam.begin(), beam.end());
-      std::vector<float> row = last_logits(studio_.engine, ids);
-      log_softmax(row);
-      rows_.insert(rows_.end(), row.begin(), row.end());
-    }
+    rows_.assign(logprobs.begin(), logprobs.end());
     for (const Tokens& beam : running_)
       for (const TokenLogprob& best : top_logprobs(row_of(beam), kBeams)) {
         Tokens tokens = beam;
         tokens.push_back(best.token);
         node_of(tokens);
       }
-    return rows_;
   }
   std::span<const float> row_of(const Tokens& beam) const {
     const size_t vocab = rows_.size() / running_.size();
@@ -188,19 +183,6 @@ class BeamTree {
   std::vector<double> totals_;  // of the nodes
 };
 
-// The most likely token, again and again, until an end token: the tokens and the sum of their log-probabilities.
-std::pair<std::vector<int32_t>, double> greedy(Studio& studio, std::span<const int32_t> ends) {
-  std::vector<int32_t> ids = studio.prompt.ids, made;
-  double total = 0;
-  while (std::ssize(made) < kLength && (made.empty() || std::find(ends.begin(), ends.end(), made.back()) == ends.end())) {
-    const TokenLogprob best = top_logprobs(last_logits(studio.engine, ids), 1)[0];
-    total += static_cast<double>(best.logprob);
-    ids.push_back(best.token);
-    made.push_back(studio.mention(best.token));
-  }
-  return {made, total};
-}
-
 }  // namespace
 
 PictureJson data_of_beam_search(Studio& studio) {
@@ -212,7 +194,11 @@ PictureJson data_of_beam_search(Studio& studio) {
   if (shape.vocab_size < static_cast<int64_t>(std::max<size_t>(2, 1 + options.eos.size())) * kBeams)
     return absent("The vocabulary is too small for three beams.");
   const BeamTree tree(studio, options);
-  const auto [made, total] = greedy(studio, options.eos);
+  const Generation greedy =
+      generate(studio.engine, studio.prompt.ids, {.max_tokens = kLength, .sampling = {.temperature = 0.0}, .eos = options.eos});
+  const std::vector<int32_t>& made = greedy.tokens;
+  for (const int32_t id : made) studio.mention(id);
+  const double total = std::accumulate(greedy.logprobs.begin(), greedy.logprobs.end(), 0.0);
   const Hypothesis& best = tree.found().front();
   const auto text = [&](const std::vector<int32_t>& ids) {
     return studio.spelled() ? studio.engine.text_behind(studio.prompt.ids, ids) : std::string();
