@@ -8,6 +8,7 @@
 #include "hooks/listening.h"
 #include "inspect/circuits.h"
 #include "inspect/head_words.h"
+#include "intervene/intervene.h"
 #include "picture/data/head_study.h"
 
 namespace vitrine {
@@ -24,24 +25,6 @@ constexpr ShownRole kShownRoles[] = {{HeadRole::previous, "previous", "previous 
                                      {HeadRole::induction, "induction", "what followed the last time"},
                                      {HeadRole::duplicate, "duplicate", "the same token, earlier"},
                                      {HeadRole::first, "first", "first token"}};
-
-// Takes one head's result away: what it writes becomes 0.
-class Without final : public Listener {
- public:
-  Without(int64_t layer, int64_t head) : hook_(fmt::format("blocks.{}.attn.hook_z", layer)), head_(head) {}
-  bool wants(std::string_view name) const override { return name == hook_; }
-  Tensor see(Context& ctx, std::string_view, const Tensor& z) override {  // [row, head, component]
-    const Tensor changed = ctx.empty(z.shape());
-    ctx.copy(z, changed);
-    const int64_t heads = z.dim(1), size = z.dim(2);
-    for (int64_t r = 0; r < z.dim(0); ++r) std::fill_n(changed.data<float>() + (r * heads + head_) * size, size, 0.0f);
-    return changed;
-  }
-
- private:
-  std::string hook_;
-  int64_t head_;
-};
 
 // Mean loss of the second copy's tokens, the first of which could not be known.
 double loss_again(Engine& engine, std::span<const int32_t> ids, int64_t repeated) {
@@ -126,7 +109,10 @@ PictureJson data_of_head_roles(Studio& studio) {
   for (const PictureJson& role : p["roles"]) {
     if (role.at("id") != "previous" && role.at("id") != "induction") continue;
     const int64_t layer = role.at("best").at("layer"), head = role.at("best").at("head");
-    Without off(layer, head);
+    Interventions off(std::vector<ValueEdit>{{.hook = fmt::format("blocks.{}.attn.hook_z", layer),
+                                              .heads = {head, head + 1},
+                                              .kind = ValueEdit::Kind::set,
+                                              .values = {0}}});
     const Listening listening(engine.context(), off);
     const double loss = loss_again(engine, scores.ids, study.repeated);
     p["ablations"].push_back({{"name", fmt::format("without {} ({})", head_name(layer, head), role.at("id").get<std::string>())},

@@ -2,28 +2,17 @@
 // head, the causal mask; and what is left when positions are off or the words are shuffled.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
-#include "hooks/listening.h"
+#include "hooks/trace.h"
 #include "inspect/weights.h"
-#include "ops/recorder.h"
+#include "intervene/intervene.h"
 #include "picture/data/head_study.h"
 #include "picture/data/rows.h"
 #include "picture/data/studio.h"
 
 namespace vitrine {
 namespace {
-
-// Values of hooks in a run of the first tokens of the prompt, which later ones do not change.
-std::map<std::string, Recorder::Value, std::less<>> record(Studio& studio, const std::vector<std::string>& hooks, size_t tokens) {
-  std::vector<HookRequest> requests;
-  for (const std::string& hook : hooks) requests.push_back({hook});
-  Recorder recorder(requests);
-  const std::span<const int32_t> ids(studio.prompt.ids);
-  last_logits(studio.engine, ids.first(std::min(ids.size(), tokens)), &recorder);
-  return std::move(recorder).take_values();
-}
 
 bool has_hook(Studio& studio, const std::string& name) { return studio.engine.model().record().hook(name) != nullptr; }
 
@@ -65,7 +54,9 @@ PictureJson data_of_norm_steps(Studio& studio) {
   const Model& model = studio.engine.model();
   const LayerRecord& spec = model.layer(layer);
   const FrozenNorm norm = frozen_norm(NamedWeights(model), spec, block + "ln1");
-  const auto seen = record(studio, {in, out}, studio.prompt.ids.size());
+  const std::vector<std::string> hooks = {in, out};
+  const Recorder recorder = trace_to_memory(studio.engine, studio.prompt.ids, hooks, nullptr, studio.options.memory);
+  const auto& seen = recorder.values();
   const auto width = static_cast<size_t>(studio.facts.shape.d_model), at = static_cast<size_t>(studio.tokens()) - 1;
   const std::span<const float> x = std::span(seen.at(in).values).subspan(at * width, width),
                                y = std::span(seen.at(out).values).subspan(at * width, width);
@@ -220,9 +211,13 @@ PictureJson data_of_causal_mask(Studio& studio) {
   if (studio.tokens() < 2) return absent("One token has nothing before or after it; give a longer prompt.");
   const std::string q_hook = attn + (spec.rope ? "hook_rot_q" : "hook_q"), k_hook = attn + (spec.rope ? "hook_rot_k" : "hook_k"),
                     s_hook = attn + "hook_attn_scores", p_hook = attn + "hook_pattern";
-  for (const std::string& hook : {q_hook, k_hook, s_hook, p_hook})
+  const std::vector<std::string> hooks = {q_hook, k_hook, s_hook, p_hook};
+  for (const std::string& hook : hooks)
     if (!has_hook(studio, hook)) return absent("This layer does not show the queries and keys that its scores come from.");
-  const auto seen = record(studio, {q_hook, k_hook, s_hook, p_hook}, kMost);
+  const std::span<const int32_t> ids(studio.prompt.ids);  // the first: later ones do not change them
+  const Recorder recorder =
+      trace_to_memory(studio.engine, ids.first(std::min(ids.size(), kMost)), hooks, nullptr, studio.options.memory);
+  const auto& seen = recorder.values();
   const Recorder::Value &q = seen.at(q_hook), &k = seen.at(k_hook), &s = seen.at(s_hook), &w = seen.at(p_hook);
   const auto n = static_cast<size_t>(s.shape[1]), heads = static_cast<size_t>(s.shape[0]);
   const auto head = static_cast<size_t>(chosen_head(studio));
@@ -302,7 +297,7 @@ PictureJson data_of_word_order(Studio& studio) {
       studio.spelled() && ids[0] < studio.engine.tokenizer().vocab_size() && studio.engine.tokenizer().is_control(ids[0]);
   std::reverse(reversed.begin() + (marked ? 1 : 0), reversed.end() - 1);
 
-  HookOff off("hook_pos_embed");
+  Interventions off(std::vector<ValueEdit>{{.hook = "hook_pos_embed", .kind = ValueEdit::Kind::set, .values = {0}}});
   struct Case {
     const char* name;
     const std::vector<int32_t>& of;
@@ -330,14 +325,9 @@ PictureJson data_of_word_order(Studio& studio) {
     rows.push_back(
         {{"name", one.name}, {"against", cases[one.against].name}, {"distance", number(distance)}, {"top", std::move(top)}});
   }
-  const auto loss = [&](Listener* listener) {
-    std::vector<int64_t> places(ids.size() - 1);
-    std::iota(places.begin(), places.end(), 0);
-    double sum = 0;
-    each_logits(studio.engine, ids, places, listener, [&](int64_t row, std::span<const float> z) {
-      sum += log_sum_exp(z) - static_cast<double>(z[static_cast<size_t>(ids[static_cast<size_t>(row) + 1])]);
-    });
-    return sum / static_cast<double>(places.size());
+  const auto loss = [&] {
+    const std::vector<float> logprobs = studio.engine.token_logprobs(ids);
+    return -std::accumulate(logprobs.begin(), logprobs.end(), 0.0) / static_cast<double>(logprobs.size());
   };
   PictureJson p = present(
       std::string("The same tokens in another order: the words before the last one are in reverse order. ") +
@@ -349,8 +339,12 @@ PictureJson data_of_word_order(Studio& studio) {
       fmt::format("Reversing the words moves the prediction by {:.3f}{}.", rows[1].at("distance").get<double>(),
                   added ? fmt::format(", without positions by {:.3f}", rows[3].at("distance").get<double>()) : std::string()));
   p["cases"] = std::move(rows);
-  p["loss"] = number(loss(nullptr));
-  p["lossWithout"] = added ? number(loss(&off)) : PictureJson(nullptr);
+  p["loss"] = number(loss());
+  p["lossWithout"] = nullptr;
+  if (added) {
+    const Listening listening(studio.engine.context(), off);
+    p["lossWithout"] = number(loss());
+  }
   p["reversed"] = reversed;
   for (const int32_t id : reversed) studio.mention(id);
   p["prose"] = {{"distance", p["cases"][1].at("distance")},

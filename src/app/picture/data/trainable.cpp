@@ -9,6 +9,7 @@
 #include "model/from_gguf.h"
 #include "model/load.h"
 #include "picture/data/entry.h"
+#include "picture/data/rows.h"
 #include "picture/data/studio.h"
 #include "train/one_step.h"
 
@@ -230,30 +231,22 @@ PictureJson data_of_gradient_step(Studio& studio) {
   Learner learner(as_huggingface(open_model(opened.files)), one_step_options(studio.engine.context().pool().threads()));
   Engine& engine = learner.engine();
   const auto& ids = studio.prompt.ids;
-  const std::vector<Prediction> likely = engine.predict(ids, kTop, false);
-  const int32_t target = target_of(studio, likely[0].top);
+  const std::vector<float> logits = last_logits(engine, ids);
+  const int32_t target = target_of(studio, top_logprobs(logits, 2));
   const Head head = engine.model().head();
   const auto row = [&] {
     std::vector<double> numbers;
     for (int64_t i = 0; i < head.weight->in; ++i) numbers.push_back(head.weight->at<double>(target, i));
     return numbers;
   };
-  const auto logits_now = [&] {
-    const auto frame = engine.context().frame();
-    const Step step = Step::of(ids);
-    const int64_t last = step.rows() - 1;
-    const Tensor z = engine.run(step, std::span(&last, 1));
-    return std::vector<double>(z.data<float>(), z.data<float>() + z.count());
+  const auto logit_of = [](const std::vector<float>& z, int32_t token) {
+    return static_cast<double>(z[static_cast<size_t>(token)]);
   };
-  const auto share_of = [](const std::vector<double>& z, int32_t token) {
-    double total = 0;
-    const double most = *std::max_element(z.begin(), z.end());
-    for (const double v : z) total += std::exp(v - most);
-    return std::exp(z[static_cast<size_t>(token)] - most) / total;
-  };
-  const std::vector<double> weights = row(), logits = logits_now();
+  const auto share_of = [&](const std::vector<float>& z, int32_t token) { return std::exp(logit_of(z, token) - log_sum_exp(z)); };
+  const std::vector<double> weights = row();
   const OneStep step = take_one_step(learner, ids, std::span(&target, 1), kRate, kTop);
-  const std::vector<double> weights_after = row(), logits_after = logits_now();
+  const std::vector<double> weights_after = row();
+  const std::vector<float> logits_after = last_logits(engine, ids);
 
   std::vector<size_t> order(weights.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -268,15 +261,14 @@ PictureJson data_of_gradient_step(Studio& studio) {
                   piece, kRate, piece),
       fmt::format("The probability of {} goes from {:.3g} % to {:.3g} %, its logit from {:.3f} to {:.3f}, the error from {:.3f} "
                   "to {:.3f}.",
-                  piece, 100 * share_of(logits, target), 100 * share_of(logits_after, target),
-                  logits[static_cast<size_t>(target)], logits_after[static_cast<size_t>(target)], step.loss_before,
-                  step.loss_after));
+                  piece, 100 * share_of(logits, target), 100 * share_of(logits_after, target), logit_of(logits, target),
+                  logit_of(logits_after, target), step.loss_before, step.loss_after));
   p["prose"] = {{"piece", piece},
                 {"rate", kRate},
                 {"loss_before", step.loss_before},
                 {"loss_after", step.loss_after},
-                {"logit_before", logits[static_cast<size_t>(target)]},
-                {"logit_after", logits_after[static_cast<size_t>(target)]},
+                {"logit_before", logit_of(logits, target)},
+                {"logit_after", logit_of(logits_after, target)},
                 {"before", 100 * share_of(logits, target)},
                 {"after", 100 * share_of(logits_after, target)},
                 {"told", is_told(studio)}};
@@ -284,8 +276,7 @@ PictureJson data_of_gradient_step(Studio& studio) {
   p["piece"] = piece;
   p["rate"] = kRate;
   p["loss"] = {{"before", number(step.loss_before)}, {"after", number(step.loss_after)}};
-  p["logit"] = {{"before", number(logits[static_cast<size_t>(target)])},
-                {"after", number(logits_after[static_cast<size_t>(target)])}};
+  p["logit"] = {{"before", number(logit_of(logits, target))}, {"after", number(logit_of(logits_after, target))}};
   p["probability"] = {{"before", number(share_of(logits, target))}, {"after", number(share_of(logits_after, target))}};
   p["gradientNorm"] = number(step.gradient_norm);
   p["row"] = head.weight->name + fmt::format("[{}]", target);
@@ -304,8 +295,8 @@ PictureJson data_of_gradient_step(Studio& studio) {
   p["tokens"] = PictureJson::array();
   for (const int32_t token : shown)
     p["tokens"].push_back({{"id", studio.mention(token)},
-                           {"logitBefore", number(logits[static_cast<size_t>(token)])},
-                           {"logitAfter", number(logits_after[static_cast<size_t>(token)])},
+                           {"logitBefore", number(logit_of(logits, token))},
+                           {"logitAfter", number(logit_of(logits_after, token))},
                            {"before", number(share_of(logits, token))},
                            {"after", number(share_of(logits_after, token))}});
   p["parts"] = PictureJson::array();
