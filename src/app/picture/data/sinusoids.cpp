@@ -14,29 +14,32 @@ namespace {
 struct Sinusoids {
   int64_t E;  // components; even
   double N;
-  int64_t C;  // positions
+  int64_t C;                      // positions
+  std::vector<double> frequency;  // of each pair
 
-  int64_t pairs() const { return E / 2; }
-  double frequency(int64_t pair) const { return std::pow(N, -2.0 * static_cast<double>(pair) / static_cast<double>(E)); }
-  double slowest() const { return 2 * std::numbers::pi / frequency(pairs() - 1); }
-  // (sine, cosine) of each pair, one behind the other.
+  Sinusoids(int64_t components, double n, int64_t positions) : E(components), N(n), C(positions) {
+    for (int64_t j = 0; j < E / 2; ++j) frequency.push_back(std::pow(N, -2.0 * static_cast<double>(j) / static_cast<double>(E)));
+  }
+  double slowest() const { return 2 * std::numbers::pi / frequency.back(); }
+  // (sine, cosine) of each pair, one after the other.
   std::vector<double> at(int64_t k) const {
     std::vector<double> e;
-    for (int64_t j = 0; j < pairs(); ++j) {
-      e.push_back(std::sin(static_cast<double>(k) * frequency(j)));
-      e.push_back(std::cos(static_cast<double>(k) * frequency(j)));
+    for (const double f : frequency) {
+      e.push_back(std::sin(static_cast<double>(k) * f));
+      e.push_back(std::cos(static_cast<double>(k) * f));
     }
     return e;
   }
   // From any position to one k further on: the lengths of all vectors are the same, and so are these.
   double distance(int64_t k) const {
     double squares = 0;
-    for (int64_t j = 0; j < pairs(); ++j) squares += 2 - 2 * std::cos(static_cast<double>(k) * frequency(j));
+    for (const double f : frequency) squares += 2 - 2 * std::cos(static_cast<double>(k) * f);
     return std::sqrt(std::max(0.0, squares));
   }
 };
 
-constexpr Sinusoids kRepeats = {8, 16, 128}, kUnique = {8, 256, 128};
+Sinusoids that_repeat() { return {8, 16, 128}; }
+Sinusoids that_are_unique() { return {8, 256, 128}; }
 
 // With the model's width and context, and the usual N.
 Sinusoids as_wide_as(const ModelFacts& facts) {
@@ -63,9 +66,12 @@ PictureJson case_of(const Sinusoids& s, bool values) {
                      {"alike", std::count_if(distance.begin() + 2, distance.end(), [&](double d) { return d < distance[1]; })}};
   one["values"] = nullptr;
   if (!values) return one;
-  std::vector<float> grid;
-  for (int64_t component = 0; component < s.E; ++component)
-    for (int64_t k = 0; k < s.C; ++k) grid.push_back(static_cast<float>(s.at(k)[static_cast<size_t>(component)]));
+  std::vector<float> grid(static_cast<size_t>(s.E * s.C));
+  for (int64_t k = 0; k < s.C; ++k) {
+    const std::vector<double> e = s.at(k);
+    for (size_t component = 0; component < e.size(); ++component)
+      grid[component * static_cast<size_t>(s.C) + static_cast<size_t>(k)] = static_cast<float>(e[component]);
+  }
   one["values"] = packed(std::span<const float>(grid), {s.E, s.C});
   return one;
 }
@@ -73,14 +79,14 @@ PictureJson case_of(const Sinusoids& s, bool values) {
 }  // namespace
 
 PictureJson data_of_sinusoids(Studio& studio) {
-  const Sinusoids wide = as_wide_as(studio.facts);
+  const Sinusoids repeats = that_repeat(), unique = that_are_unique(), wide = as_wide_as(studio.facts);
   PictureJson p = present(
       "Positions as sines and cosines, for N smaller and larger than the context C, and below each how far the vector of "
       "position k "
       "is from that of position 0. Where the distance falls below that of neighbors, two positions look more alike than "
       "neighbors do.",
       "");
-  p["cases"] = {case_of(kRepeats, true), case_of(kUnique, true), case_of(wide, false)};
+  p["cases"] = {case_of(repeats, true), case_of(unique, true), case_of(wide, false)};
   p["names"] = {"N < C", "N > C", "this model's width"};
   p["prose"] = PictureJson::object();
   for (const auto& [key, i] : {std::pair{"repeats_", 0}, std::pair{"unique_", 1}})
@@ -93,8 +99,8 @@ PictureJson data_of_sinusoids(Studio& studio) {
       "With E = {}, N = {:g} and C = {}, position {} comes back to within {:.3g} of position 0, while neighbors are {:.3g} "
       "apart. With "
       "N = {:g} the nearest, position {}, stays {:.3g} away, neighbors {:.3g}.",
-      kRepeats.E, kRepeats.N, kRepeats.C, p["cases"][0]["nearest"].get<int64_t>(), p["cases"][0]["nearestDistance"].get<double>(),
-      p["cases"][0]["neighbor"].get<double>(), kUnique.N, p["cases"][1]["nearest"].get<int64_t>(),
+      repeats.E, repeats.N, repeats.C, p["cases"][0]["nearest"].get<int64_t>(), p["cases"][0]["nearestDistance"].get<double>(),
+      p["cases"][0]["neighbor"].get<double>(), unique.N, p["cases"][1]["nearest"].get<int64_t>(),
       p["cases"][1]["nearestDistance"].get<double>(), p["cases"][1]["neighbor"].get<double>());
   p["charts"] = PictureJson::parse(R"json([
     {"choose": "Choice of N", "each": "cases.*", "name": "{cases.#0.name}", "charts": [
@@ -116,25 +122,25 @@ PictureJson data_of_sinusoids(Studio& studio) {
 }
 
 PictureJson data_of_sinusoid_wheel(Studio&) {
+  const Sinusoids unique = that_are_unique();
   PictureJson p = present(
       fmt::format(
           "Each pair of a sine and a cosine is the point e^(i·k·ω) on a circle, ω = N^(−2j/E): here E = {}, N = {:g}. One "
           "position further on, each hand has turned by the same angle ω, wherever it stood.",
-          kUnique.E, kUnique.N),
+          unique.E, unique.N),
       "");
-  p["E"] = kUnique.E;
-  p["N"] = number(kUnique.N);
-  p["C"] = kUnique.C;
+  p["E"] = unique.E;
+  p["N"] = number(unique.N);
+  p["C"] = unique.C;
   p["wheels"] = PictureJson::array();
-  for (int64_t j = 0; j < kUnique.pairs(); ++j)
-    p["wheels"].push_back({{"pair", j},
-                           {"frequency", number(kUnique.frequency(j))},
-                           {"turn", number(2 * std::numbers::pi / kUnique.frequency(j))}});
+  for (size_t j = 0; j < unique.frequency.size(); ++j)
+    p["wheels"].push_back(
+        {{"pair", j}, {"frequency", number(unique.frequency[j])}, {"turn", number(2 * std::numbers::pi / unique.frequency[j])}});
   constexpr int64_t kShown = 5;
   p["positions"] = PictureJson::array();
-  for (int64_t k = 0; k < kShown; ++k) p["positions"].push_back(numbers(kUnique.at(k)));
+  for (int64_t k = 0; k < kShown; ++k) p["positions"].push_back(numbers(unique.at(k)));
   p["alt"] = fmt::format("{} hands. From one position to the next the fastest turns by {:.3g} rad, the slowest by {:.3g} rad.",
-                         kUnique.pairs(), kUnique.frequency(0), kUnique.frequency(kUnique.pairs() - 1));
+                         unique.frequency.size(), unique.frequency.front(), unique.frequency.back());
   p["tables"] = PictureJson::parse(R"json([
     {"columns": [["pair j", "wheels.*.pair"], ["radians per position", "wheels.*.frequency"], ["positions per turn", "wheels.*.turn"]]},
     {"note": "the first positions", "detail": true, "columns": [["position", "#0"], ["component", "#1"], ["value", "positions.*.*", ".4f"]]}
@@ -143,11 +149,11 @@ PictureJson data_of_sinusoid_wheel(Studio&) {
 }
 
 PictureJson data_of_sinusoid_shift(Studio& studio) {
-  const Sinusoids small = kUnique, wide = as_wide_as(studio.facts);
+  const Sinusoids small = that_are_unique(), wide = as_wide_as(studio.facts);
   // e(k + 1) = R e(k): (sin, cos) of a + ω = (sin a cos ω + cos a sin ω, cos a cos ω - sin a sin ω).
   std::vector<double> R(static_cast<size_t>(small.E * small.E));
-  for (int64_t j = 0; j < small.pairs(); ++j) {
-    const double w = small.frequency(j);
+  for (int64_t j = 0; j < small.E / 2; ++j) {
+    const double w = small.frequency[static_cast<size_t>(j)];
     const auto cell = [&](int64_t r, int64_t c) -> double& { return R[static_cast<size_t>((2 * j + r) * small.E + 2 * j + c)]; };
     cell(0, 0) = cell(1, 1) = std::cos(w);
     cell(0, 1) = std::sin(w);
@@ -156,12 +162,13 @@ PictureJson data_of_sinusoid_shift(Studio& studio) {
   // The largest error of the map over all positions. e: [C, E], pairs side by side.
   const auto error = [](const Sinusoids& s, auto&& e) {
     double most = 0;
-    for (int64_t k = 0; k + 1 < s.C; ++k)
-      for (int64_t j = 0; j < s.pairs(); ++j) {
-        const double sin = std::sin(s.frequency(j)), cos = std::cos(s.frequency(j));
+    for (int64_t j = 0; j < s.E / 2; ++j) {
+      const double w = s.frequency[static_cast<size_t>(j)], sin = std::sin(w), cos = std::cos(w);
+      for (int64_t k = 0; k + 1 < s.C; ++k) {
         const double a = e(k, 2 * j), b = e(k, 2 * j + 1);
         most = std::max({most, std::abs(a * cos + b * sin - e(k + 1, 2 * j)), std::abs(b * cos - a * sin - e(k + 1, 2 * j + 1))});
       }
+    }
     return most;
   };
   std::vector<std::vector<double>> exact;
@@ -183,7 +190,7 @@ PictureJson data_of_sinusoid_shift(Studio& studio) {
       fmt::format(
           "{} rotations along the diagonal. Over {} positions the map's largest error is {:.1g}; for vectors of {} numbers in "
           "f32 over {} positions it is {:.1g}.",
-          small.pairs(), small.C, small_error, wide.E, wide.C, wide_error));
+          small.frequency.size(), small.C, small_error, wide.E, wide.C, wide_error));
   p["prose"] = {{"error", number(small_error)}, {"wide_error", number(wide_error)}};
   std::vector<float> cells(R.begin(), R.end());
   p["E"] = small.E;
