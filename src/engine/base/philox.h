@@ -3,7 +3,10 @@
 // sampling and dropout give the same bits on any number of threads.
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <numbers>
 
 namespace vitrine {
 
@@ -24,5 +27,17 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t c0, uint64_t c1) {
 
 /// Uniform in [0, 1) with 24 bits.
 inline float uniform_from(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+
+/// Normal numbers of mean 0 and standard deviation 1, two from two words (Box and Muller, 1958).
+inline std::array<double, 4> normals_from(const std::array<uint32_t, 4>& words) {
+  std::array<double, 4> normals;
+  for (size_t i = 0; i < 4; i += 2) {
+    const double u = 1 - static_cast<double>(uniform_from(words[i])), v = static_cast<double>(uniform_from(words[i + 1]));
+    const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
+    normals[i] = radius * std::cos(angle);
+    normals[i + 1] = radius * std::sin(angle);
+  }
+  return normals;
+}
 
 }  // namespace vitrine

@@ -2,10 +2,10 @@
 
 #include <Eigen/Eigenvalues>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <numbers>
 #include <optional>
 
 #include "base/philox.h"
@@ -75,16 +75,11 @@ void scale_row(float* x, size_t n, double factor) {
   for (size_t i = 0; i < n; ++i) x[i] = static_cast<float>(static_cast<double>(x[i]) * factor);
 }
 
-// Normal random numbers (Box and Muller) of unit length.
+// Normal random numbers, then brought to unit length.
 void random_row(uint64_t row, float* x, size_t n) {
   for (size_t i = 0; i < n; i += 4) {
-    const auto words = philox(kStartKey, i, row);
-    for (size_t k = 0; k < 2; ++k) {
-      const float r = std::sqrt(-2 * std::log(1 - uniform_from(words[2 * k])));
-      const float angle = 2 * std::numbers::pi_v<float> * uniform_from(words[2 * k + 1]);
-      if (i + 2 * k < n) x[i + 2 * k] = r * std::cos(angle);
-      if (i + 2 * k + 1 < n) x[i + 2 * k + 1] = r * std::sin(angle);
-    }
+    const std::array<double, 4> normals = normals_from(philox(kStartKey, i, row));
+    for (size_t k = 0; k < 4 && i + k < n; ++k) x[i + k] = static_cast<float>(normals[k]);
   }
   scale_row(x, n, 1 / norm_of(x, n));
 }

@@ -194,16 +194,17 @@ TEST(AttentionLayer, IsThatOfPlainLoops) {
   const int64_t D = s.d_model, H = s.head_dim(), rows = s.batch * s.length;
   ThreadPool pool(2);
   const AttentionLayerRun run = run_attention_layer(pool, s);
-  std::vector<double> x(static_cast<size_t>(rows * D));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = attention_layer_input(i);
+  const std::vector<float> input = attention_layer_input(static_cast<size_t>(rows * D));
+  const std::vector<double> x(input.begin(), input.end());
   const auto product = [&](const std::vector<double>& in, int matrix, int64_t out) {
     const auto width = static_cast<int64_t>(in.size()) / rows;
     std::vector<double> y(static_cast<size_t>(rows * out));
+    std::vector<float> w(static_cast<size_t>(out * width));
+    attention_layer_weights(matrix, width, 0, w);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t o = 0; o < out; ++o)
         for (int64_t i = 0; i < width; ++i)
-          y[static_cast<size_t>(r * out + o)] += in[static_cast<size_t>(r * width + i)] *
-                                                 attention_layer_weight(matrix, static_cast<uint64_t>(o * width + i), width);
+          y[static_cast<size_t>(r * out + o)] += in[static_cast<size_t>(r * width + i)] * w[static_cast<size_t>(o * width + i)];
     return y;
   };
   const std::vector<double> q = product(x, 0, s.n_heads * H), k = product(x, 1, s.n_kv_heads * H),

@@ -1,14 +1,14 @@
 #include "picture/data/attention_layer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 #include <numeric>
 
-#include "base/philox.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
+#include "picture/data/normals.h"
 #include "picture/data/studio.h"
 
 namespace vitrine {
@@ -33,8 +33,8 @@ Tensor product(Context& ctx, const Tensor& x, int matrix, int64_t out) {
   const int64_t in = x.row_size();
   std::vector<float> numbers(static_cast<size_t>(in * out));
   ctx.run(out, [&](int64_t row, int) {
-    for (int64_t i = row * in; i < (row + 1) * in; ++i)
-      numbers[static_cast<size_t>(i)] = attention_layer_weight(matrix, static_cast<uint64_t>(i), in);
+    const auto first = static_cast<size_t>(row * in);
+    attention_layer_weights(matrix, in, first, std::span(numbers).subspan(first, static_cast<size_t>(in)));
   });
   Weight w;
   w.name = "random";
@@ -58,15 +58,19 @@ Tensor for_each_query(Context& ctx, const Tensor& heads, int64_t times) {
 
 }  // namespace
 
-float attention_layer_input(uint64_t index) {  // Box and Muller
-  const auto words = philox(kInputSeed, index, 0);
-  const double u = 1 - static_cast<double>(uniform_from(words[0])), v = uniform_from(words[1]);
-  return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
+std::vector<float> attention_layer_input(size_t count) {
+  const std::vector<double> numbers = normals(kInputSeed, count);
+  return {numbers.begin(), numbers.end()};
 }
 
-float attention_layer_weight(int matrix, uint64_t index, int64_t in) {
-  const auto words = philox(1 + static_cast<uint64_t>(matrix), index / 4, 0);
-  return (2 * uniform_from(words[index % 4]) - 1) / std::sqrt(static_cast<float>(in));
+void attention_layer_weights(int matrix, int64_t in, uint64_t first, std::span<float> numbers) {
+  const float most = 1 / std::sqrt(static_cast<float>(in));
+  std::array<uint32_t, 4> words{};  // of the block of four numbers
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const uint64_t index = first + i;
+    if (i == 0 || index % 4 == 0) words = philox(1 + static_cast<uint64_t>(matrix), index / 4, 0);
+    numbers[i] = (2 * uniform_from(words[index % 4]) - 1) * most;
+  }
 }
 
 AttentionLayerRun run_attention_layer(ThreadPool& pool, const AttentionLayerSizes& s) {
@@ -82,7 +86,8 @@ AttentionLayerRun run_attention_layer(ThreadPool& pool, const AttentionLayerSize
   };
 
   const Tensor x = ctx.empty({rows, s.d_model});
-  for (int64_t i = 0; i < x.count(); ++i) x.data<float>()[i] = attention_layer_input(static_cast<uint64_t>(i));
+  const std::vector<float> input = attention_layer_input(static_cast<size_t>(x.count()));
+  std::copy(input.begin(), input.end(), x.data<float>());
   note("X", {s.batch, s.length, s.d_model}, x);
   const int64_t heads[] = {s.n_heads, s.n_kv_heads, s.n_kv_heads};
   constexpr const char* kNames[][2] = {{"X W_Q", "q"}, {"X W_K", "k"}, {"X W_V", "v"}};

@@ -1,7 +1,7 @@
 #pragma once
 // One attention layer from its sizes, with random weights on random numbers: no model is needed.
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,11 +15,11 @@ struct AttentionLayerSizes {
   int64_t head_dim() const { return d_model / n_heads; }
 };
 
-/// Number `index` of the input x [batch, length, d_model]: from the normal distribution.
-float attention_layer_input(uint64_t index);
-/// Number `index` of a matrix W_Q, W_K, W_V, W_O (0 to 3) [out, in]: evenly from -1/sqrt(in) to 1/sqrt(in), as torch's nn.Linear
-/// begins.
-float attention_layer_weight(int matrix, uint64_t index, int64_t in);
+/// The input x [batch, length, d_model], count numbers: from the normal distribution.
+std::vector<float> attention_layer_input(size_t count);
+/// Numbers of a matrix W_Q, W_K, W_V, W_O (0 to 3) [out, in] from number `first` on: evenly from -1/sqrt(in) to 1/sqrt(in), as
+/// torch's nn.Linear begins.
+void attention_layer_weights(int matrix, int64_t in, uint64_t first, std::span<float> numbers);
 
 struct AttentionLayerRun {
   struct Value {

@@ -3,11 +3,10 @@
 #include <array>
 #include <cmath>
 #include <complex>
-#include <numbers>
 
-#include "base/philox.h"
 #include "ops/attention.h"
 #include "ops/rope.h"
+#include "picture/data/normals.h"
 #include "picture/data/studio.h"
 
 namespace vitrine {
@@ -47,15 +46,10 @@ double relative_factor(const std::vector<double>& frequencies, double distance) 
   return bound / at_zero;
 }
 
-float normal_at(uint64_t seed, uint64_t index) {  // Box and Muller
-  const auto words = philox(seed, index, 0);
-  const double u = 1 - static_cast<double>(uniform_from(words[0])), v = uniform_from(words[1]);
-  return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
-}
-
 Tensor random_heads(Context& ctx, int64_t rows, int64_t heads, int64_t head_dim, uint64_t seed) {
   const Tensor t = ctx.empty({rows, heads, head_dim});
-  for (int64_t i = 0; i < t.count(); ++i) t.data<float>()[i] = normal_at(seed, static_cast<uint64_t>(i));
+  const std::vector<double> numbers = normals(seed, static_cast<size_t>(t.count()));
+  std::transform(numbers.begin(), numbers.end(), t.data<float>(), [](double x) { return static_cast<float>(x); });
   return t;
 }
 

@@ -2,30 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "base/dtype.h"
-#include "base/philox.h"
+#include "picture/data/normals.h"
 #include "picture/data/studio.h"
 
 namespace vitrine {
 namespace {
-
-// Normal numbers of mean 0 and deviation 1, by Box and Muller from Philox words.
-std::vector<double> normals(uint64_t seed, size_t n) {
-  std::vector<double> values;
-  for (uint64_t block = 0; values.size() < n; ++block) {
-    const auto words = philox(seed, block, 0);
-    for (size_t i = 0; i < 4; i += 2) {
-      const double u = 1 - static_cast<double>(uniform_from(words[i])), v = static_cast<double>(uniform_from(words[i + 1]));
-      const double r = std::sqrt(-2 * std::log(u)), a = 2 * std::numbers::pi * v;
-      values.push_back(r * std::cos(a));
-      values.push_back(r * std::sin(a));
-    }
-  }
-  values.resize(n);
-  return values;
-}
 
 double deviation(const std::vector<double>& values) {
   double sum = 0, squares = 0;
