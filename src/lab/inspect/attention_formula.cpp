@@ -40,7 +40,7 @@ std::string AttentionFormula::reads(const Model& model, int64_t layer) {
 }
 
 AttentionFormula::AttentionFormula(Engine& engine, int64_t layer)
-    : layer_(layer), heads_(engine.shape().n_heads), spec_(engine.model().layer(layer)) {
+    : heads_(engine.shape().n_heads), spec_(engine.model().layer(layer)) {
   VITRINE_CHECK(!why_not(engine.model(), layer), "a layer whose heads are this formula");
   const NamedWeights weights(*engine.opened().model);
   const std::string attn = "blocks." + std::to_string(layer) + ".attn.";

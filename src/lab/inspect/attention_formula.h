@@ -37,7 +37,6 @@ class AttentionFormula {
   /// Copies the layer's weights. Errors: a broken promise if why_not() says something.
   AttentionFormula(Engine& engine, int64_t layer);
 
-  int64_t layer() const { return layer_; }
   int64_t heads() const { return heads_; }
   bool turns() const { return spec_.rope.has_value(); }
   bool has_sinks() const { return !sinks_.empty(); }
@@ -62,7 +61,7 @@ class AttentionFormula {
   void normalize(RowsD& rows, const std::vector<double>& gain) const;
   void turn(RowsD& rows) const;
 
-  int64_t layer_, heads_, kv_heads_, group_, d_head_, v_head_;
+  int64_t heads_, kv_heads_, group_, d_head_, v_head_;
   LayerRecord spec_;
   RowsF q_, k_, v_, o_;  // [N·d_head, D], [G·d_head, D], [G·v_head, D], [N·v_head, D]
   Eigen::RowVectorXd q_bias_, k_bias_, v_bias_;

@@ -144,10 +144,7 @@ PictureJson data_of_attention_layer(Studio& studio) {
       "and values is {:.1e}.",
       p["values"].back().at("written").get<std::string>(), p["values"][2].at("written").get<std::string>(),
       p["values"][4].at("written").get<std::string>(), run.repeated);
-  p["prose"] = {{"repeated", number(run.repeated)},
-                {"w_q", run.parameters[0]},
-                {"w_k", run.parameters[1]},
-                {"multiply_adds", run.multiply_adds}};
+  p["prose"] = {{"repeated", number(run.repeated)}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "bars", "title": "Parameters of the four matrices", "label": "Parameters of W_Q, W_K, W_V and W_O.", "name": "{matrices.*.name}", "value": "matrices.*.parameters",
      "note": "{matrices.*.parameters|count}", "hint": "{matrices.*.name}\n{matrices.*.parameters|count} parameters"},

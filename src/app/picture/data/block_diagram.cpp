@@ -100,7 +100,7 @@ PictureJson data_of_block_diagram(Studio& studio) {
   p["blocks"] = facts.shape.n_layers;
   p["third"] = spec.per_layer_dim > 0;  // it has one more part, which is not drawn
   p["lengths"] = std::move(lengths);
-  p["prose"] = {{"layer", study.layer}, {"third", p["third"]}};
+  p["prose"] = {{"third", p["third"]}};
   p["parts"] = std::move(parts);
   p["tables"] = PictureJson::parse(R"json([
     {"columns": [["part", "parts.*.id"], ["in order", "parts.*.words"], ["length of what it adds", "parts.*.length"], ["length of the stream", "parts.*.streamLength"]]}

@@ -223,8 +223,7 @@ PictureJson data_of_head_sharing(Studio& studio) {
   p["prose"] = {{"positions", positions},
                 {"mha", p["kinds"][0].at("bytes")},
                 {"gqa", p["kinds"][1].at("bytes")},
-                {"mqa", p["kinds"][2].at("bytes")},
-                {"own", p["kinds"][3].at("bytes")}};
+                {"mqa", p["kinds"][2].at("bytes")}};
   const auto mebibytes = [&](size_t i) { return p["kinds"][i].at("bytes").get<double>() / 1048576; };
   p["alt"] = fmt::format("With 32 key heads the cache takes {:g} MiB, with 8 it takes {:g} MiB, with one {:g} MiB.", mebibytes(0),
                          mebibytes(1), mebibytes(2));

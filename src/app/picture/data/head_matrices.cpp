@@ -68,15 +68,12 @@ PictureJson data_of_head_matrices(Studio& studio) {
                 {"head", study.head},
                 {"chosen", study.chosen},
                 {"check", p["check"]},
-                {"pattern_check", p["patternCheck"]},
                 {"rank_s", S.at("rank")},
                 {"rank_y", Y.at("rank")},
-                {"largest_s", S.at("singularValues")[0]},
                 {"constant", formula.has_constant()},
                 {"turns", formula.turns()},
                 {"plain", formula.plain_scores()},
-                {"sinks", formula.has_sinks()},
-                {"tokens", study.tokens()}};
+                {"sinks", formula.has_sinks()}};
   p["which"] = head_title(study);
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "remark", "text": "Check: ‖h − A·x·S{constant}‖ / ‖h‖ = {check|.2g}, where h is what the head wrote in this run. A computed from x and Y's factors alone differs from the run's by at most {patternCheck|.2g}."},

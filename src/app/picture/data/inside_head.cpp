@@ -110,7 +110,7 @@ PictureJson data_of_norm_steps(Studio& studio) {
   p["outMean"] = number(left.mean());
   p["outRms"] = number(left.rms());
   p["difference"] = number(worst);
-  p["prose"] = {{"mean", p["mean"]}, {"deviation", number(deviation)}, {"width", width}, {"biased", !norm.bias.empty()}};
+  p["prose"] = {{"mean", p["mean"]}, {"deviation", number(deviation)}};
   p["tables"] = PictureJson::parse(R"json([
     {"columns": [["component", "#0"], ["x", "components.*.x", ".4f"], ["− mean", "components.*.centered", ".4f"], ["÷ √(mean square + ε)", "components.*.normed", ".4f"],
        ["weight", "components.*.gain", ".4f"], ["bias", "components.*.bias", ".4f"], ["result", "components.*.y", ".4f"]]},
@@ -187,7 +187,7 @@ PictureJson data_of_head_parameters(Studio& studio) {
   p["weights"] = total;
   p["biased"] = biased ? PictureJson(true) : PictureJson(nullptr);
   p["parts"] = std::move(parts);
-  p["prose"] = {{"layer", layer}, {"head", head}, {"weights", total}, {"biased", biased}, {"head_dim", d}};
+  p["prose"] = {{"layer", layer}, {"weights", total}, {"biased", biased}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "layer {layer}, head {head}", "columns": [["matrix", "parts.*.matrix"], ["rows", "parts.*.rows"], ["columns", "parts.*.columns"],
        ["root mean square", "parts.*.weights.rms", ".4f"], ["largest", "parts.*.weights.largest", ".4f"],
@@ -265,7 +265,7 @@ PictureJson data_of_causal_mask(Studio& studio) {
   p["later"] = number(later / static_cast<double>(n));
   p["masked"] = packed(std::span<const float>(masked), {static_cast<int64_t>(n), static_cast<int64_t>(n)});
   p["open"] = packed(std::span<const float>(open), {static_cast<int64_t>(n), static_cast<int64_t>(n)});
-  p["prose"] = {{"layer", layer}, {"head", head}, {"later", p["later"]}};
+  p["prose"] = {{"later", p["later"]}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "without the mask; the run's own weights are in the JSON, and above the diagonal they are 0", "keep": "last",
      "grid": {"corner": "target \\ source", "rows": "{#0} {#0|at}", "columns": "{#1|at}", "values": "open.*.*", "middle": 0.5, "reach": 0.5, "square": true}}

@@ -56,9 +56,11 @@ PictureJson data_of_token_loss(Studio& studio) {
   p["gradient"] = std::move(gradient);
   p["others"] = {{"tokens", studio.facts.shape.vocab_size - std::ssize(top)}, {"gradient", number(std::max(0.0, 1 - listed))}};
   p["came"] = {{"id", actual}, {"prob", number(prob)}, {"gradient", number(prob - 1)}};
-  p["prose"] = {{"loss", number(loss)},          {"perplexity", number(std::exp(loss))}, {"uniform", number(uniform)},
-                {"piece", studio.piece(actual)}, {"probability", number(prob)},          {"gradient", number(prob - 1)},
-                {"predictions", scored}};
+  p["prose"] = {{"loss", number(loss)},
+                {"uniform", number(uniform)},
+                {"piece", studio.piece(actual)},
+                {"probability", number(prob)},
+                {"gradient", number(prob - 1)}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "loss {loss|.4f}, the mean; perplexity {perplexity|.2f}", "columns": [["at", "#0"], ["after", "#0", "at"], ["came", "tokens.*.id", "token"],
        ["probability", "tokens.*.prob", "%"], ["rank", "tokens.*.rank"], ["loss", "tokens.*.loss", ".3f"]]},

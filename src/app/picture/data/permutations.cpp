@@ -276,7 +276,7 @@ PictureJson data_of_mask_and_positions(Studio& studio) {
                        condition.at("most").get<double>());
   }
   p["alt"] = "Largest difference " + alt + ".";
-  p["prose"] = {{"kind", law.at("places")}, {"layer", study.layer}, {"head", study.head}};
+  p["prose"] = {{"layer", study.layer}, {"head", study.head}};
   for (const Condition& condition : kConditions) p["prose"][condition.id] = nullptr;
   for (const PictureJson& condition : p["conditions"]) p["prose"][condition.at("id").get<std::string>()] = condition.at("most");
   p["places"] = law.at("places");

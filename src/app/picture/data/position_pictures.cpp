@@ -137,11 +137,7 @@ PictureJson data_of_rope_decay(Studio& studio) {
       "At distance 1 the score is {:.3f} of its value at 0, at 10 {:.3f}, at 100 {:.3f}, at {} {:.3f}: it falls "
       "with distance and wavers.",
       same[1], same[10], same[100], kLongest, same[kLongest]);
-  p["prose"] = {{"at_1", number(same[1])},
-                {"at_10", number(same[10])},
-                {"at_100", number(same[100])},
-                {"theta", number(own.theta)},
-                {"size", own.rotary_dim}};
+  p["prose"] = {{"at_1", number(same[1])}, {"at_10", number(same[10])}, {"at_100", number(same[100])}, {"size", own.rotary_dim}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Score of a query with an equal key, by distance.", "height": 320,
      "x": {"label": "distance, tokens", "whole": true}, "y": {"label": "score, relative to distance 0"},

@@ -32,7 +32,6 @@ struct PictureOptions {
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
   Listener* edits = nullptr;             // changes the run that is observed, and no other; outlives what is made with it
   bool gradients = true;                 // false: pictures that run the model backward are absent
-  std::string book = {};                 // models/book, the folder of training runs; empty: pictures of logs are absent
 };
 
 }  // namespace vitrine

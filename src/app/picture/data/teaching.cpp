@@ -74,7 +74,6 @@ PictureJson data_of_distillation(Studio&) {
   for (const char* key : {"tokens", "text", "teacher", "recipe"}) p[key] = log.at(key);
   p["alt"] = fmt::format("After {} tokens: {} from the text alone, {} from the teacher.", p.at("tokens").back().dump(),
                          p.at("text").back().dump(), p.at("teacher").back().dump());
-  p["prose"] = {{"tokens", p.at("tokens").back()}, {"text", p.at("text").back()}, {"teacher", p.at("teacher").back()}};
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "xy", "label": "Validation loss of both students by tokens.", "height": 280,
      "x": {"label": "tokens of training"}, "y": {"label": "loss on held-out tales, nats a token"},

@@ -448,12 +448,7 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
       for (size_t at = piece.find(space); at != std::string::npos; at = piece.find(space)) piece.replace(at, space.size(), " ");
     return piece;
   };
-  p["prose"] = {{"first", seen(first.at("piece").get<std::string>())},
-                {"times", first.at("times")},
-                {"start", start},
-                {"end", end.size()},
-                {"bytes", text.size()},
-                {"whole", number(static_cast<double>(text.size()) / static_cast<double>(end.size()))}};
+  p["prose"] = {{"first", seen(first.at("piece").get<std::string>())}, {"start", start}, {"end", end.size()}};
   p["steps"] = std::move(steps);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "pairs in the order of training, and what they do to the passage", "keep": "spread", "columns": [["pairs known", "steps.*.known", "count"], ["left", "steps.*.left", "piece"],

@@ -111,10 +111,7 @@ PictureJson data_of_norm_by_hand(Studio& studio) {
       a["mean"].get<double>(), a["variance"].get<double>(), a["sigma"].get<double>(), a["normed"][0].get<double>(),
       a["normed"][1].get<double>(), a["normed"][2].get<double>(), b["mean"].get<double>(), b["sigma"].get<double>(),
       b["normed"][0].get<double>(), b["normed"][1].get<double>(), b["degrees"].get<double>());
-  p["prose"] = {{"sigma", a["sigma"]},
-                {"variance", a["variance"]},
-                {"degrees", b["degrees"]},
-                {"variance_over_variance", a["variance_over_variance"]}};
+  p["prose"] = {{"sigma", a["sigma"]}, {"degrees", b["degrees"]}, {"variance_over_variance", a["variance_over_variance"]}};
   const auto arrow = [](const PictureJson& list) { return PictureJson{{"x", {0, list[0]}}, {"y", {0, list[1]}}}; };
   p["plane"] = {
       {"x", arrow(b["x"])}, {"centered", arrow(b["centered"])}, {"normed", arrow(b["normed"])}, {"rms", arrow(b["rms_normed"])}};
@@ -270,8 +267,7 @@ PictureJson data_of_gradient_step(Studio& studio) {
                 {"logit_before", logit_of(logits, target)},
                 {"logit_after", logit_of(logits_after, target)},
                 {"before", 100 * share_of(logits, target)},
-                {"after", 100 * share_of(logits_after, target)},
-                {"told", is_told(studio)}};
+                {"after", 100 * share_of(logits_after, target)}};
   p["target"] = target;
   p["piece"] = piece;
   p["rate"] = kRate;

@@ -85,10 +85,8 @@ PictureJson data_of_sampling_rules(Studio& studio) {
     entropy -= std::exp(logprob) * logprob;
   }
   p["entropy"] = number(entropy);
-  p["prose"] = {{"entropy", number(entropy)},
-                {"top_p", p["rules"][5].at("tokens")},
-                {"min_p", p["rules"][6].at("tokens")},
-                {"typical", p["rules"][7].at("tokens")}};
+  p["prose"] = {
+      {"top_p", p["rules"][5].at("tokens")}, {"min_p", p["rules"][6].at("tokens")}, {"typical", p["rules"][7].at("tokens")}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "what each rule leaves", "columns": [["rule", "rules.*.name"], ["option", "rules.*.flags"], ["tokens left", "rules.*.tokens"],
        ["their probability before", "rules.*.mass", "%"], ["drawn below the table", "rules.*.below", "%"]]},
@@ -238,9 +236,7 @@ PictureJson data_of_beam_search(Studio& studio) {
   p["prose"] = {{"same", made == best.tokens},
                 {"best", p["found"][0].at("total")},
                 {"greedy", number(total)},
-                {"looked_at", tree.nodes.size()},
-                {"beams", kBeams},
-                {"length", kLength}};
+                {"looked_at", tree.nodes.size()}};
   p["tables"] = PictureJson::parse(R"json([
     {"note": "the beams at the end, and greedy decoding", "columns": [["by", {"cells": ["first beam", "second beam", "third beam", "greedy"]}],
        ["ln p", ["found.0.total", "found.1.total", "found.2.total", "greedy.total"], ".3f"],
