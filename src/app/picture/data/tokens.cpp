@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "picture/data/shipped_text.h"
 #include "picture/data/studio.h"
+#include "picture/data/view.h"
 
 namespace vitrine {
 namespace {
@@ -442,13 +443,7 @@ PictureJson data_of_vocabulary_growth(Studio& studio) {
   p["bytes"] = text.size();
   p["used"] = used.size();
   p["vocabSize"] = tokenizer.vocab_size();
-  // " t" as a reader sees it: vocabularies spell a space as Ġ or ▁.
-  const auto seen = [](std::string piece) {
-    for (const std::string_view space : {"\xC4\xA0", "\xE2\x96\x81"})
-      for (size_t at = piece.find(space); at != std::string::npos; at = piece.find(space)) piece.replace(at, space.size(), " ");
-    return piece;
-  };
-  p["prose"] = {{"first", seen(first.at("piece").get<std::string>())}, {"start", start}, {"end", end.size()}};
+  p["prose"] = {{"first", with_spaces(first.at("piece").get<std::string>())}, {"start", start}, {"end", end.size()}};
   p["steps"] = std::move(steps);
   p["tables"] = PictureJson::parse(R"json([
     {"note": "pairs in the order of training, and what they do to the passage", "keep": "spread", "columns": [["pairs known", "steps.*.known", "count"], ["left", "steps.*.left", "piece"],

@@ -34,6 +34,17 @@ std::vector<std::byte> bytes_of_base64(const std::string& text) {
 
 }  // namespace
 
+const PictureJson* available(const PictureJson& pictures, const char* name) {
+  const auto picture = pictures.find(name);
+  return picture != pictures.end() && picture->at("available").get<bool>() ? &*picture : nullptr;
+}
+
+std::string with_spaces(std::string text) {
+  for (const std::string_view mark : {"\u2581", "\u0120"})
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.replace(at, mark.size(), " ");
+  return text;
+}
+
 std::string cut(const std::string& text, size_t most) {
   size_t characters = 0;
   for (size_t i = 0; i < text.size(); i += std::max<size_t>(1, utf8_at(text, i).size))

@@ -22,6 +22,11 @@ struct PictureView {
   size_t tokens() const { return document.at("tokens").size(); }
 };
 
+/// The picture of that name; null if the document's `pictures` have none, or none for this model.
+const PictureJson* available(const PictureJson& pictures, const char* name);
+
+/// A text with pieces of a vocabulary as a reader sees it: with spaces in the place of ▁ and Ġ.
+std::string with_spaces(std::string text);
 /// At most so many characters, with … for the rest.
 std::string cut(const std::string& text, size_t most);
 /// The same; spaces, tabs and line ends are made visible.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/plural.h"
+#include "picture/data/view.h"
 #include "picture/page/embedded.h"
 #include "picture/page/page_of.h"
 #include "picture/svg/opening.h"
@@ -21,13 +22,6 @@ std::string_view checked(std::string_view name, std::string_view closing) {
                    "picture` works without");
   if (text.find(closing) != std::string_view::npos)
     throw RunError(std::string(name) + " holds \"" + std::string(closing) + "\", which would end it inside a page");
-  return text;
-}
-
-// A sentence with pieces of a vocabulary, with spaces where the vocabulary has a mark of its own.
-std::string with_spaces(std::string text) {
-  for (const std::string_view mark : {"\u2581", "\u0120"})
-    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) text.replace(at, mark.size(), " ");
   return text;
 }
 
@@ -65,8 +59,8 @@ PageParts explain_parts(const PictureJson& document) {
   const PictureJson& prompt = document.at("prompt").at("text");
   const std::string shown = prompt.is_null() ? "token ids" : "“" + prompt.get<std::string>() + "”";
   std::string plain;
-  if (document.at("pictures").contains("next-tokens"))
-    plain = with_spaces(document.at("pictures").at("next-tokens").at("alt").get<std::string>());
+  if (const PictureJson* next = available(document.at("pictures"), "next-tokens"))
+    plain = with_spaces(next->at("alt").get<std::string>());
   const PictureJson& model = document.at("model");
   const auto parameters = model.at("parameters").get<int64_t>();
   const std::string size = parameters >= 1'000'000 ? fmt::format("{:.3g} million", static_cast<double>(parameters) / 1e6)

@@ -8,15 +8,10 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "picture/data/view.h"
 
 namespace vitrine {
 namespace {
-
-// The picture of that name; null if this document has none, or none for this model.
-const PictureJson* available(const PictureJson& pictures, const char* name) {
-  const auto picture = pictures.find(name);
-  return picture != pictures.end() && picture->at("available").get<bool>() ? &*picture : nullptr;
-}
 
 // The matrices that have a bias.
 PictureJson biases_of(Studio& studio) {

@@ -16,12 +16,6 @@ namespace {
 constexpr double kWidth = 960, kLeft = 130, kRight = 760, kTop = 34;
 constexpr double kFaintest = 0.06;  // attention that is drawn
 
-const PictureJson* available(const PictureJson& document, const char* name) {
-  const PictureJson& pictures = document.at("pictures");
-  const auto found = pictures.find(name);
-  return found != pictures.end() && found->at("available").get<bool>() ? &*found : nullptr;
-}
-
 // Where things stand: depths 0 … layers go right, the tokens of the lens go down.
 struct Place {
   size_t layers;
@@ -69,7 +63,8 @@ std::string growing(std::string svg) {
 }  // namespace
 
 std::optional<std::string> opening_svg(const PictureJson& document, bool moving) {
-  const PictureJson* lens = available(document, "logit-lens");
+  const PictureJson& pictures = document.at("pictures");
+  const PictureJson* lens = available(pictures, "logit-lens");
   if (lens == nullptr) return {};
   const PictureOptions options;
   const PictureView view{document, *lens, options};
@@ -100,7 +95,7 @@ std::optional<std::string> opening_svg(const PictureJson& document, bool moving)
       outline.emplace_back(place.x(static_cast<double>(depth)), place.y(at) + half(depth));
     svg.polygon(outline, at + 1 == rows ? "accent" : "faint");
   }
-  if (const PictureJson* attention = available(document, "attention"); attention != nullptr)
+  if (const PictureJson* attention = available(pictures, "attention"); attention != nullptr)
     arcs(svg, place, *attention, first, rows);
   for (size_t at = 0; at < rows; ++at) {
     svg.text(kLeft - 8, place.y(at) + size / 3, view.token_at(first + at), Anchor::end, "ink", size);
