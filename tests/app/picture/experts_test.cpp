@@ -21,7 +21,7 @@ class PicturesOfExperts : public testing::TestWithParam<std::string> {
     return golden_tensor(hooks, "blocks." + layer.at("layer").dump() + ".mlp." + name);
   }
   PictureJson picture(const std::string& name, const PictureOptions& options = {}) {
-    return picture_document(engine, prompt, name, options).at("pictures").at(name);
+    return picture_of(engine, prompt, name, options);
   }
 
   Checkpoint hooks;
@@ -125,8 +125,7 @@ TEST(Sinks, TakeWhatTheWeightsLeave) {
   Engine engine(model, kF32);
   const GoldenTensor sinks = golden_tensor(open_safetensors(model + "/model.safetensors"), "model.layers.1.self_attn.sinks");
   for (int64_t head = 0; head < engine.shape().n_heads; ++head) {
-    const PictureJson p =
-        picture_document(engine, ids_prompt({5, 3, 7, 9, 2}), "softmax", {.layer = 1, .head = head}).at("pictures").at("softmax");
+    const PictureJson p = picture_of(engine, ids_prompt({5, 3, 7, 9, 2}), "softmax", {.layer = 1, .head = head});
     EXPECT_NEAR(p.at("sink").at("score").get<double>(), static_cast<double>(sinks.values[static_cast<size_t>(head)]), 1e-6);
     double sum = p.at("sink").at("weight");
     for (const double weight : doubles(p.at("weights"))) sum += weight;

@@ -60,7 +60,7 @@ class Formulas : public testing::Test {
   const Json torch = read_json(std::string(VITRINE_GOLDEN) + "/pictures/functions.json");
   PictureJson one(const char* name, std::vector<int32_t> ids = {2, 5, 9, 3, 7}) {
     Engine engine(folder.path(), kF32);
-    return picture_document(engine, ids_prompt(std::move(ids)), name).at("pictures").at(name);
+    return picture_of(engine, ids_prompt(std::move(ids)), name);
   }
 };
 
@@ -186,35 +186,12 @@ TEST(GroupedQueries, HaveTheShapesOfTheText) {  // 32 heads of 128, 8 of them fo
   EXPECT_EQ(grouping.at("parameters").at("k"), 32 * 1024);
 }
 
-// GPT-2's spelling of a byte: itself where it prints, else a letter from U+0100 on.
-std::string byte_piece(int byte) {
-  int code = byte, hidden = 0;
-  const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
-  for (int b = 0; b < byte; ++b) hidden += prints(b) ? 0 : 1;
-  if (!prints(byte)) code = 256 + hidden;
-  if (code < 128) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
-}
-
 TEST(Merges, OfTheToyVocabulary) {  // Sennrich et al., arXiv:1508.07909: the commonest pair first
   Scratch folder;
-  write_random_model(folder.path(), {{"architectures", {"GPT2LMHeadModel"}},
-                                     {"model_type", "gpt2"},
-                                     {"n_embd", 16},
-                                     {"n_layer", 1},
-                                     {"n_head", 2},
-                                     {"n_positions", 32},
-                                     {"vocab_size", 259}});
-  Json vocabulary;
-  for (int byte = 0; byte < 256; ++byte) vocabulary[byte_piece(byte)] = byte;
-  vocabulary["aa"] = 256;
-  vocabulary["ab"] = 257;
-  vocabulary["aaab"] = 258;
-  write_file_atomically(folder.path() + "/vocab.json", vocabulary.dump());
-  write_file_atomically(folder.path() + "/merges.txt", "#version: 0.2\na a\na b\naa ab\n");
+  write_toy_gpt2(folder.path());
   Engine engine(folder.path(), kF32);
   const PicturePrompt prompt = text_prompt(engine, "aaabdaaabac");
-  const PictureJson p = picture_document(engine, prompt, "merges").at("pictures").at("merges");
+  const PictureJson p = picture_of(engine, prompt, "merges");
   EXPECT_EQ(p.at("end").get<std::vector<int>>(), (std::vector<int>{258, 100, 258, 97, 99}));
   EXPECT_EQ(p.at("start").size(), 11u);
   std::vector<std::string> made;
@@ -222,7 +199,7 @@ TEST(Merges, OfTheToyVocabulary) {  // Sennrich et al., arXiv:1508.07909: the co
   EXPECT_EQ(made, (std::vector<std::string>{"aa", "aa", "ab", "ab", "aaab", "aaab"}));
   EXPECT_EQ(column(p.at("steps"), "order"), list({0, 0, 1, 1, 2, 2}));
   // "aaab" has six cuts (aaab, aa·ab, aa·a·b, a·aa·b, a·a·ab, a·a·a·b); the rest has one.
-  const PictureJson splits = picture_document(engine, prompt, "splits").at("pictures").at("splits");
+  const PictureJson splits = picture_of(engine, prompt, "splits");
   EXPECT_NEAR(splits.at("log10Count").get<double>(), std::log10(6.0 * 6.0), 1e-6);
 }
 
@@ -242,7 +219,7 @@ TEST_F(Formulas, SplitsAreCutIntoTheModelsTokens) {
   write_random_model(folder.path(), config);
   std::filesystem::copy_file(std::string(VITRINE_SOURCE) + "/models/tales9m/tokenizer.model", folder.path() + "/tokenizer.model");
   Engine engine(folder.path(), kF32);
-  const PictureJson p = picture_document(engine, text_prompt(engine, "and then"), "splits").at("pictures").at("splits");
+  const PictureJson p = picture_of(engine, text_prompt(engine, "and then"), "splits");
   EXPECT_GE(p.at("splits").size(), 2u);
   for (const PictureJson& split : p.at("splits"))
     for (const int id : split.at("ids").get<std::vector<int>>()) EXPECT_LT(id, 1000);
@@ -255,7 +232,7 @@ TEST_F(Formulas, GroupsAndReach) {
   EXPECT_EQ(heads.at("cacheBytesPerPosition"), 2 * 256 * 4 * 2);  // keys and values, f32, two layers
   Engine engine(Golden::open("gemma2").model(), kF32);
   std::vector<int32_t> ids(24, 5);
-  const PictureJson reach = picture_document(engine, ids_prompt(ids), "reach").at("pictures").at("reach");
+  const PictureJson reach = picture_of(engine, ids_prompt(ids), "reach");
   const std::vector<CacheLayer> layers = engine.model().cache_layers();
   int64_t shift = 0;
   for (size_t l = 0; l < layers.size(); ++l) {
@@ -274,7 +251,7 @@ TEST_F(Formulas, GroupsAndReach) {
 // tales9m keeps 8.0 MiB although its windows hold 4.5: `vitrine info` says the same.
 TEST(Reach, TheCacheIsWhatIsAllocated) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
-  const PictureJson reach = picture_document(engine, ids_prompt({2, 5, 9}), "reach").at("pictures").at("reach");
+  const PictureJson reach = picture_of(engine, ids_prompt({2, 5, 9}), "reach");
   const auto cache = engine.make_cache(0);
   EXPECT_EQ(reach.at("bytesAtContext").get<size_t>(), cache->bytes_for(cache->context()));
   EXPECT_EQ(reach.at("bytesAtContext").get<int64_t>(), int64_t{8} << 20);
@@ -340,15 +317,9 @@ TEST_F(Formulas, RegionsOfAnMlp) {
 
 TEST(Regions, WithBiasesHyperplanesMissTheOrigin) {  // sum(comb(m, k) for k in range(min(n, m) + 1))
   Scratch folder;
-  write_random_model(folder.path(), {{"architectures", {"GPT2LMHeadModel"}},
-                                     {"model_type", "gpt2"},
-                                     {"n_embd", 16},
-                                     {"n_layer", 1},
-                                     {"n_head", 2},
-                                     {"n_positions", 32},
-                                     {"vocab_size", 259}});
+  write_toy_gpt2(folder.path(), false);
   Engine engine(folder.path(), kF32);
-  const PictureJson p = picture_document(engine, ids_prompt({3, 5}), "mlp-regions").at("pictures").at("mlp-regions");
+  const PictureJson p = picture_of(engine, ids_prompt({3, 5}), "mlp-regions");
   EXPECT_FALSE(p.at("throughOrigin").get<bool>());
   EXPECT_EQ(p.at("rows")[1].at("regions"), "about 7.1·10^14");  // 16 inputs, 64 hidden units: 713250450657109
 }
@@ -413,23 +384,9 @@ TEST_F(Formulas, ALookupMixesTheValues) {
 
 TEST(VocabularySize, OfTheToyVocabulary) {  // aa, ab, aaab: of these the fable has "ab" alone, in "Crab", as often as that word
   Scratch folder;
-  write_random_model(folder.path(), {{"architectures", {"GPT2LMHeadModel"}},
-                                     {"model_type", "gpt2"},
-                                     {"n_embd", 16},
-                                     {"n_layer", 1},
-                                     {"n_head", 2},
-                                     {"n_positions", 32},
-                                     {"vocab_size", 259}});
-  Json vocabulary;
-  for (int byte = 0; byte < 256; ++byte) vocabulary[byte_piece(byte)] = byte;
-  vocabulary["aa"] = 256;
-  vocabulary["ab"] = 257;
-  vocabulary["aaab"] = 258;
-  write_file_atomically(folder.path() + "/vocab.json", vocabulary.dump());
-  write_file_atomically(folder.path() + "/merges.txt", "#version: 0.2\na a\na b\naa ab\n");
+  write_toy_gpt2(folder.path());
   Engine engine(folder.path(), kF32);
-  const PictureJson p =
-      picture_document(engine, text_prompt(engine, "ab"), "vocabulary-size").at("pictures").at("vocabulary-size");
+  const PictureJson p = picture_of(engine, text_prompt(engine, "ab"), "vocabulary-size");
   const std::string text = p.at("text");
   size_t crabs = 0;
   for (size_t at = text.find("Crab"); at != std::string::npos; at = text.find("Crab", at + 1)) ++crabs;
@@ -442,7 +399,7 @@ TEST(VocabularySize, OfTheToyVocabulary) {  // aa, ab, aaab: of these the fable 
 
 TEST(VocabularySize, EndsWithWhatTheTokenizerGives) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
-  const PictureJson p = picture_document(engine, ids_prompt({3}), "vocabulary-size").at("pictures").at("vocabulary-size");
+  const PictureJson p = picture_of(engine, ids_prompt({3}), "vocabulary-size");
   const std::string text = p.at("text");
   const std::vector<double> tokens = doubles(p.at("tokens"));
   EXPECT_EQ(tokens.back(), static_cast<double>(engine.tokenizer().encode(text, false).size()));
@@ -454,9 +411,7 @@ TEST(VocabularySize, EndsWithWhatTheTokenizerGives) {
 
 TEST(EmbeddingCosine, AWordOfSeveralTokensIsTheirMean) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
-  const PictureJson p = picture_document(engine, ids_prompt({3}), "embedding-cosine", {.words = {"xylophonist", "king"}})
-                            .at("pictures")
-                            .at("embedding-cosine");
+  const PictureJson p = picture_of(engine, ids_prompt({3}), "embedding-cosine", {.words = {"xylophonist", "king"}});
   const auto ids = p.at("words")[0].at("ids").get<std::vector<int32_t>>();
   ASSERT_GT(ids.size(), 1u);
   EXPECT_EQ(engine.tokenizer().decode(ids), "xylophonist");

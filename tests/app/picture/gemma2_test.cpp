@@ -21,12 +21,12 @@ PictureJson without_weights(const std::string& configuration, const char* name) 
   Engine engine(open_configuration(configuration), kF32);
   PicturePrompt prompt;
   prompt.model = configuration;
-  return picture_document(engine, prompt, name).at("pictures").at(name);
+  return picture_of(engine, prompt, name);
 }
 
 PictureJson of_golden(const std::string& model, const char* name) {
   Engine engine(Golden::open(model).model(), kF32);
-  return picture_document(engine, ids_prompt({5, 3, 7, 9, 2, 11}), name).at("pictures").at(name);
+  return picture_of(engine, ids_prompt({5, 3, 7, 9, 2, 11}), name);
 }
 
 const PictureJson& named(const PictureJson& designs, const std::string& title) {

@@ -223,9 +223,7 @@ class PicturesOfTales : public testing::Test {
   const Json gold = read_json(std::string(VITRINE_GOLDEN) + "/pictures/tales9m.json");
   Engine engine{std::string(VITRINE_SOURCE) + "/models/tales9m", kF32};
   const PicturePrompt prompt = text_prompt(engine, gold["prompt"]);
-  PictureJson one(const char* name, const PictureOptions& options = {}) {
-    return picture_document(engine, prompt, name, options).at("pictures").at(name);
-  }
+  PictureJson one(const char* name, const PictureOptions& options = {}) { return picture_of(engine, prompt, name, options); }
 };
 
 TEST_F(PicturesOfTales, SumsAndCosinesOfEmbeddings) {

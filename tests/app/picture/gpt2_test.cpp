@@ -9,8 +9,6 @@
 #include <set>
 
 #include "base/mapped_file.h"
-#include "ops/listening.h"
-#include "ops/recorder.h"
 #include "support.h"
 
 namespace vitrine {
@@ -18,23 +16,6 @@ namespace {
 
 const std::string kTales = std::string(VITRINE_SOURCE) + "/models/book/gpt2-tales";
 const std::vector<int32_t> kIds = {5, 3, 7, 9, 2, 11};
-
-PictureJson picture_of(Engine& engine, const PicturePrompt& prompt, const char* name, const PictureOptions& options = {}) {
-  return picture_document(engine, prompt, name, options).at("pictures").at(name);
-}
-
-// Everything that a run of the ids shows under these names.
-std::map<std::string, Recorder::Value, std::less<>> seen_in(Engine& engine, const std::vector<int32_t>& ids,
-                                                            const std::vector<HookRequest>& hooks) {
-  Recorder recorder(hooks);
-  const Listening listening(engine.context(), recorder);
-  const auto frame = engine.context().frame();
-  std::vector<int64_t> rows(ids.size());
-  std::iota(rows.begin(), rows.end(), 0);
-  const Step step = Step::of(ids);
-  engine.run(step, rows);
-  return recorder.values();
-}
 
 // The distribution after the last of the ids, by rising token.
 std::vector<double> distribution(Engine& engine, const std::vector<int32_t>& ids) {
@@ -103,7 +84,7 @@ TEST(Gpt2Pictures, LossAndItsGradientAtTheLogits) {
   }
   EXPECT_NEAR(p.at("loss").get<double>(), sum / static_cast<double>(logprobs.size()), 1e-5);
 
-  const Recorder::Value logits = seen_in(engine, kIds, {{"hook_logits"}}).at("hook_logits");
+  const Recorder::Value logits = hook_value(engine, kIds, "hook_logits");
   const auto width = static_cast<size_t>(logits.shape.back()), at = p.at("position").get<size_t>();
   std::vector<double> z;
   for (size_t i = 0; i < width; ++i) z.push_back(static_cast<double>(logits.values[at * width + i]));
@@ -249,7 +230,7 @@ TEST(Gpt2Pictures, NormStepsEndAtWhatTheNextPartReads) {
     const PictureJson p = picture_of(engine, ids_prompt(kIds), "norm-steps");
     ASSERT_TRUE(p.at("available")) << model;
     EXPECT_LT(p.at("difference").get<double>(), 1e-4) << model;
-    const Recorder::Value x = seen_in(engine, kIds, {{"blocks.0.hook_resid_pre"}}).at("blocks.0.hook_resid_pre");
+    const Recorder::Value x = hook_value(engine, kIds, "blocks.0.hook_resid_pre");
     const auto width = static_cast<size_t>(x.shape.back());
     double sum = 0;
     for (size_t i = 0; i < width; ++i) sum += static_cast<double>(x.values[x.values.size() - width + i]);
@@ -328,7 +309,7 @@ TEST(Gpt2Pictures, TheFilmEndsWithTheShippedModel) {
   const PictureJson& watched = p.at("watched");
   const std::vector<int32_t> ids = watched.at("ids");
   const std::string hook = "blocks." + std::to_string(watched.at("layer").get<int>()) + ".attn.hook_pattern";
-  const Recorder::Value pattern = seen_in(engine, ids, {{hook}}).at(hook);
+  const Recorder::Value pattern = hook_value(engine, ids, hook);
   const size_t n = ids.size();
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j <= i; ++j) {

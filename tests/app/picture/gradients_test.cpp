@@ -45,7 +45,7 @@ TEST(Gradients, ReachEachLayerAsTorchSays) {
     EXPECT_NEAR(p.at("parameters").at("all").get<double>(), all, 2e-4 * all);
   }
   Engine off(with_key("llama", "vitrine_norms", "off"), kF32);
-  EXPECT_TRUE(picture_document(off, prompt, "gradient-norms").at("pictures").at("gradient-norms").at("withoutNorms").is_null());
+  EXPECT_TRUE(picture_of(off, prompt, "gradient-norms").at("withoutNorms").is_null());
 }
 
 // So small a cap is reached by every logit: the loss is finite, and no gradient passes.
@@ -59,12 +59,11 @@ TEST(Gradients, ThatAreZeroHaveVanished) {
 TEST(Gradients, AtTheEmbeddingsOfTheTokensBeforeThePrediction) {
   Engine engine(open_model(Golden::open("llama").model()), kF32);
   const std::vector<int32_t> ids = {5, 17, 3, 101, 42, 8, 200, 33};
-  const PictureJson p = picture_document(engine, ids_prompt(ids), "input-attribution").at("pictures").at("input-attribution");
+  const PictureJson p = picture_of(engine, ids_prompt(ids), "input-attribution");
   EXPECT_EQ(p.at("saliency").size(), ids.size());
   EXPECT_LT(p.at("target").at("logprob").get<double>(), 0);
   for (const double s : doubles(p.at("saliency"))) EXPECT_GT(s, 0);
-  const PictureJson early =
-      picture_document(engine, ids_prompt(ids), "input-attribution", {.position = 3}).at("pictures").at("input-attribution");
+  const PictureJson early = picture_of(engine, ids_prompt(ids), "input-attribution", {.position = 3});
   EXPECT_EQ(early.at("saliency").size(), 4u);
   EXPECT_THROW(picture_document(engine, ids_prompt(ids), "input-attribution", {.position = 8}), InputError);
 }
@@ -93,7 +92,7 @@ TEST(Gradients, OfEachTokenAreThoseOfTorchAndOfATrace) {
     SCOPED_TRACE(model);
     Engine engine(open_model(Golden::open(model).model()), kF32);
     const auto layers = static_cast<size_t>(engine.shape().n_layers);
-    const PictureJson p = picture_document(engine, ids_prompt(ids), "gradient-hooks").at("pictures").at("gradient-hooks");
+    const PictureJson p = picture_of(engine, ids_prompt(ids), "gradient-hooks");
     EXPECT_EQ(p.at("positions")[0], 0);
     const std::vector<double> stream = unpacked(at_hook(p, "blocks.*.hook_resid_pre"));
     ASSERT_EQ(stream.size(), layers * ids.size());
@@ -137,7 +136,7 @@ TEST(Gradients, OfParametersAreThoseOfATrace) {
     SCOPED_TRACE(model);
     Engine engine(open_model(model), kF32);
     const LossGradients traced = loss_gradients(engine, {&ids, 1}, {&ids, 1});
-    const PictureJson p = picture_document(engine, ids_prompt(ids), "gradient-norms").at("pictures").at("gradient-norms");
+    const PictureJson p = picture_of(engine, ids_prompt(ids), "gradient-norms");
     const PictureJson& parameters = p.at("parameters");
     const auto expect = [&](const PictureJson& found, std::initializer_list<std::string> words) {
       const double want = length_of(traced, words);
@@ -168,7 +167,7 @@ TEST(Gradients, OfTheInputAreThoseOfAttribute) {
   const std::vector<int32_t> ids = {5, 17, 3, 101, 42, 8, 200, 33};
   Engine engine(open_model(Golden::open("gemma").model()), kF32);
   const Attribution found = attribute(engine, ids);
-  const PictureJson p = picture_document(engine, ids_prompt(ids), "input-attribution").at("pictures").at("input-attribution");
+  const PictureJson p = picture_of(engine, ids_prompt(ids), "input-attribution");
   EXPECT_EQ(p.at("target").at("id"), found.token);
   EXPECT_CLOSE(doubles(p.at("saliency")), found.saliency, (Tolerance{.abs = 0, .rel = 1e-6}));
   EXPECT_CLOSE(doubles(p.at("gradientInput")), found.gradient_input, (Tolerance{.abs = 1e-12, .rel = 1e-6}));
@@ -198,7 +197,7 @@ TEST(Gradients, AreDrawnAndTabled) {
     for (const auto& row : tables[0].rows) EXPECT_EQ(row.size(), tables[0].columns.size());
   }
   for (const char* name : {"gradient-norms", "gradient-hooks"}) {
-    const PictureJson one = picture_document(engine, ids_prompt({5}), name).at("pictures").at(name);
+    const PictureJson one = picture_of(engine, ids_prompt({5}), name);
     EXPECT_FALSE(one.at("available").get<bool>());
   }
 }
@@ -220,7 +219,7 @@ TEST(Gradients, AreStepsOfThePage) {
     Engine engine(open_model(Golden::open(model).model()), kF32);
     const PictureJson page = explain_document(engine, prompt);
     for (const char* name : {"gradient-norms", "gradient-hooks", "input-attribution"})
-      EXPECT_EQ(page.at("pictures").at(name), picture_document(engine, prompt, name).at("pictures").at(name)) << name;
+      EXPECT_EQ(page.at("pictures").at(name), picture_of(engine, prompt, name)) << name;
     const std::vector<std::string> steps = drawn_steps(page);
     EXPECT_TRUE(has(steps, "input-attribution"));
     EXPECT_TRUE(has(steps, "back-propagation"));
@@ -252,9 +251,7 @@ TEST(Gradients, ThatAreSwitchedOffOrDoNotFitLeaveTheirStepsOut) {
   // What all layers' tape takes, and not a byte more: no room for the gradients of the parameters.
   const auto n = static_cast<int64_t>(prompt.ids.size());
   const size_t tape = backward_bytes(engine.model(), n, engine.shape().n_layers);
-  const auto with_memory = [&](const char* name, size_t memory) {
-    return picture_document(engine, prompt, name, {.memory = memory}).at("pictures").at(name);
-  };
+  const auto with_memory = [&](const char* name, size_t memory) { return picture_of(engine, prompt, name, {.memory = memory}); };
   EXPECT_TRUE(with_memory("gradient-norms", tape).at("parameters").is_null());
   EXPECT_CONTAINS(with_memory("gradient-norms", tape).at("caption").get<std::string>(), "Gradients of all parameters would take");
   EXPECT_FALSE(with_memory("gradient-norms", size_t{1} << 30).at("parameters").is_null());
@@ -305,12 +302,12 @@ TEST(Gradients, AreNotIntegratedWhereThatTakesLong) {
   Engine engine(folder.path(), kF32);
   std::vector<int32_t> ids;
   for (int i = 0; i < 300; ++i) ids.push_back((i * 37 + i / 7) % 64);
-  const PictureJson p = picture_document(engine, ids_prompt(ids), "input-attribution").at("pictures").at("input-attribution");
+  const PictureJson p = picture_of(engine, ids_prompt(ids), "input-attribution");
   EXPECT_TRUE(p.at("integrated").is_null());
   EXPECT_EQ(p.at("saliency").size(), ids.size());
   EXPECT_CONTAINS(p.at("caption").get<std::string>(), "`vitrine attribute`");
   // Of many tokens the last ones are shown.
-  const PictureJson hooks = picture_document(engine, ids_prompt(ids), "gradient-hooks").at("pictures").at("gradient-hooks");
+  const PictureJson hooks = picture_of(engine, ids_prompt(ids), "gradient-hooks");
   EXPECT_EQ(hooks.at("positions")[0], 300 - 256);
   EXPECT_EQ(hooks.at("hooks")[0].at("norms").at("shape"), (std::vector<int64_t>{1, 256}));
 }

@@ -127,7 +127,7 @@ struct PlainHead {
 
 PictureJson picture_with(Engine& engine, const char* name, const PictureOptions& options = {},
                          const std::vector<int32_t>& ids = kSixIds) {
-  return picture_document(engine, ids_prompt(ids), name, options).at("pictures").at(name);
+  return picture_of(engine, ids_prompt(ids), name, options);
 }
 
 // A head of GPT-2, whose scores nothing turns: its input behind the norm.

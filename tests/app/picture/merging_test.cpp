@@ -60,7 +60,7 @@ class MergingPictures : public testing::TestWithParam<std::string> {
   Engine engine{GetParam() == "tales9m" ? std::string(VITRINE_SOURCE) + "/models/tales9m" : Golden::open(GetParam()).model(),
                 kF32};
   PictureJson one(const char* name, const PictureOptions& options = {}) {
-    return picture_document(engine, ids_prompt({3, 5}), name, options).at("pictures").at(name);
+    return picture_of(engine, ids_prompt({3, 5}), name, options);
   }
 };
 

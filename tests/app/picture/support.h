@@ -1,14 +1,18 @@
 #pragma once
 // What tests of pictures share: documents of golden models, decoded grids.
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "hooks/trace.h"
+#include "io/atomic_file.h"
 #include "picture/data/document.h"
 #include "picture/page/page.h"
 #include "picture/svg/drawings.h"
 #include "picture/svg/opening.h"
 #include "support/golden.h"
+#include "support/random_model.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -19,6 +23,17 @@ inline PicturePrompt ids_prompt(std::vector<int32_t> ids) { return {std::nullopt
 inline PicturePrompt text_prompt(const Engine& engine, const std::string& text) {
   PicturePrompt prompt{text, engine.tokenizer().encode(text), engine.tokenizer().encode_with_offsets(text), ""};
   return prompt;
+}
+
+/// One picture of a document of its own.
+inline PictureJson picture_of(Engine& engine, const PicturePrompt& prompt, const std::string& name,
+                              const PictureOptions& options = {}) {
+  return picture_document(engine, prompt, name, options).at("pictures").at(name);
+}
+
+/// What a run of the ids shows under a hook's name.
+inline Recorder::Value hook_value(Engine& engine, std::span<const int32_t> ids, const std::string& hook) {
+  return trace_to_memory(engine, ids, std::span(&hook, 1)).values().at(hook);
 }
 
 /// Of a chapter of the book, as its page has them.
@@ -49,6 +64,35 @@ inline Json small_gemma(int64_t layers, int64_t head_dim) {
           {"vocab_size", 64},
           {"max_position_embeddings", 8192},
           {"hidden_act", "gelu_pytorch_tanh"}};
+}
+
+/// GPT-2's spelling of a byte: itself where it prints, else a letter from U+0100 on.
+inline std::string byte_piece(int byte) {
+  int code = byte, hidden = 0;
+  const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+  for (int b = 0; b < byte; ++b) hidden += prints(b) ? 0 : 1;
+  if (!prints(byte)) code = 256 + hidden;
+  if (code < 128) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+}
+
+/// A GPT-2 of one small layer that spells every byte, and three merges: aa, ab, aaab.
+inline void write_toy_gpt2(const std::string& folder, bool tokenizer = true) {
+  write_random_model(folder, {{"architectures", {"GPT2LMHeadModel"}},
+                              {"model_type", "gpt2"},
+                              {"n_embd", 16},
+                              {"n_layer", 1},
+                              {"n_head", 2},
+                              {"n_positions", 32},
+                              {"vocab_size", 259}});
+  if (!tokenizer) return;
+  Json vocabulary;
+  for (int byte = 0; byte < 256; ++byte) vocabulary[byte_piece(byte)] = byte;
+  vocabulary["aa"] = 256;
+  vocabulary["ab"] = 257;
+  vocabulary["aaab"] = 258;
+  write_file_atomically(folder + "/vocab.json", vocabulary.dump());
+  write_file_atomically(folder + "/merges.txt", "#version: 0.2\na a\na b\naa ab\n");
 }
 
 inline std::vector<double> doubles(const PictureJson& list) { return number_list(list); }

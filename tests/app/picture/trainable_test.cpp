@@ -5,16 +5,13 @@
 #include <cmath>
 
 #include "base/mapped_file.h"
-#include "hooks/trace.h"
 #include "io/safetensors.h"
 #include "support.h"
 
 namespace vitrine {
 namespace {
 
-PictureJson picture(Engine& engine, const char* name, const PicturePrompt& prompt = ids_prompt({3, 5, 7, 9})) {
-  return picture_document(engine, prompt, name).at("pictures").at(name);
-}
+const PicturePrompt kFourIds = ids_prompt({3, 5, 7, 9});
 
 Engine golden(const std::string& name) { return Engine(open_model(resolve_model(Golden::open(name).model())), kF32); }
 
@@ -26,7 +23,7 @@ void expect_numbers(const PictureJson& got, const std::vector<double>& want, dou
 
 TEST(Trainable, ANormByHand) {
   Engine engine = golden("llama");
-  const PictureJson p = picture(engine, "norm-by-hand");
+  const PictureJson p = picture_of(engine, kFourIds, "norm-by-hand");
   const PictureJson &three = p.at("vectors")[0], &two = p.at("vectors")[1];
   expect_numbers(three.at("centered"), {-2, 0, 2});
   expect_numbers(three.at("squares"), {4, 0, 4});
@@ -45,7 +42,7 @@ TEST(Trainable, ANormByHand) {
 
 TEST(Trainable, SignalsAreLeveled) {
   Engine engine = golden("llama");
-  for (const PictureJson& signal : picture(engine, "mixing-desk").at("signals")) {
+  for (const PictureJson& signal : picture_of(engine, kFourIds, "mixing-desk").at("signals")) {
     const std::vector<double> after = doubles(signal.at("after"));
     double mean = 0, squares = 0;
     for (const double v : after)
@@ -62,14 +59,14 @@ TEST(Trainable, TheStepOfARowIsTheFormula) {
   const PicturePrompt prompt = ids_prompt({3, 5, 7, 9});
   Engine engine = golden("llama");
   const std::vector<Prediction> before = engine.predict(prompt.ids, 2, false);
-  const PictureJson p = picture(engine, "gradient-step", prompt);
+  const PictureJson p = picture_of(engine, prompt, "gradient-step");
   const int32_t target = before[0].top[1].token;
   EXPECT_EQ(p.at("target"), target);
   EXPECT_NEAR(p.at("probability").at("before").get<double>(), before[0].top[1].prob(), 1e-6);
   EXPECT_NEAR(p.at("loss").at("before").get<double>(), -std::log(before[0].top[1].prob()), 1e-5);
   EXPECT_GT(p.at("probability").at("after").get<double>(), p.at("probability").at("before").get<double>());
-  const std::vector<std::string> hooks = {"ln_final.hook_normalized[positions=-1]"};
-  const FloatVector x = trace_to_memory(engine, prompt.ids, hooks).values().at("ln_final.hook_normalized").values;
+  const FloatVector all = hook_value(engine, prompt.ids, "ln_final.hook_normalized").values;
+  const FloatVector x(all.end() - engine.shape().d_model, all.end());
   const Checkpoint file = open_safetensors(Golden::open("llama").model() + "/model.safetensors");
   const GoldenTensor head = golden_tensor(file, "lm_head.weight");
   ASSERT_EQ(p.at("weights").size(), x.size());
@@ -93,7 +90,7 @@ TEST(Trainable, ScaleAndShiftAreThoseOfTheFile) {
        {std::tuple{"gpt2_a", "transformer.h.1.ln_2", "blocks.1.ln2"}, std::tuple{"gemma2", "model.norm", "ln_final"}}) {
     SCOPED_TRACE(name);
     Engine engine = golden(name);
-    const PictureJson p = picture(engine, "norm-weights");
+    const PictureJson p = picture_of(engine, kFourIds, "norm-weights");
     const Checkpoint file = open_safetensors(Golden::open(name).model() + "/model.safetensors");
     GoldenTensor w = golden_tensor(file, std::string(tensor) + ".weight");
     if (std::string(name) == "gemma2")
@@ -113,7 +110,7 @@ TEST(Trainable, TheLadderIsThatWhichShips) {
   const auto run_of = [&](const std::string& name) -> const Json& {
     return *std::find_if(runs.begin(), runs.end(), [&](const Json& run) { return run.at("name") == name; });
   };
-  const PictureJson loss = picture(engine, "ladder-loss");
+  const PictureJson loss = picture_of(engine, kFourIds, "ladder-loss");
   ASSERT_EQ(loss.at("runs").size(), 4u);
   for (const PictureJson& run : loss.at("runs")) {
     const Json& shipped = run_of(run.at("name"));
@@ -121,7 +118,7 @@ TEST(Trainable, TheLadderIsThatWhichShips) {
     EXPECT_EQ(run.at("last").get<double>(), shipped.at("loss").at("value").back().get<double>());
   }
   EXPECT_NEAR(loss.at("guess")[0].at("y").get<double>(), std::log(1024.0), 1e-5);
-  const PictureJson gradients = picture(engine, "ladder-gradients");
+  const PictureJson gradients = picture_of(engine, kFourIds, "ladder-gradients");
   const Json& stream = run_of("vanishing").at("gradients").at("stream")[0];
   const double first = stream[0], before_last = stream[11], end = stream[12];
   EXPECT_NEAR(gradients.at("deep")[0].at("ratio").get<double>(), first / before_last, 1e-3 * first / before_last);
@@ -132,7 +129,7 @@ TEST(Trainable, TheLadderIsThatWhichShips) {
   EXPECT_LT(gradients.at("deep")[0].at("ratio").get<double>(), 1e-5);
   EXPECT_GT(gradients.at("deep")[1].at("ratio").get<double>(), 1e5);
   EXPECT_LT(std::abs(std::log10(gradients.at("deep")[2].at("ratio").get<double>())), 1);
-  const PictureJson switches = picture(engine, "ladder-switches");
+  const PictureJson switches = picture_of(engine, kFourIds, "ladder-switches");
   EXPECT_EQ(switches.at("prose").at("no_mask_loss"), switches.at("runs")[3].at("last"));
 }
 
@@ -142,16 +139,16 @@ TEST(Trainable, PicturesOfModelsWithoutParts) {
   files.config["vitrine_mlp"] = false;
   files.config["vitrine_positions"] = false;
   Engine bare(open_model(files), kF32);
-  EXPECT_CONTAINS(message_of<InputError>([&] { picture(bare, "update-scale"); }), "vitrine_mlp");
-  EXPECT_CONTAINS(message_of<InputError>([&] { picture(bare, "activation-curves"); }), "vitrine_mlp");
+  EXPECT_CONTAINS(message_of<InputError>([&] { picture_of(bare, kFourIds, "update-scale"); }), "vitrine_mlp");
+  EXPECT_CONTAINS(message_of<InputError>([&] { picture_of(bare, kFourIds, "activation-curves"); }), "vitrine_mlp");
   for (const char* name : {"attention", "next-tokens", "logit-lens", "logit-attribution", "gradient-norms", "gradient-hooks",
                            "gradient-step", "norm-weights", "position-vectors", "interpolation"})
-    EXPECT_NO_THROW(picture(bare, name)) << name;
+    EXPECT_NO_THROW(picture_of(bare, kFourIds, name)) << name;
   files = resolve_model(Golden::open("gpt2_a").model());
   files.config["vitrine_affine"] = false;
   Engine plain(open_model(files), kF32);
-  EXPECT_EQ(picture(plain, "norm-weights").at("learned"), false);
-  EXPECT_NO_THROW(picture(plain, "norm-statistics"));
+  EXPECT_EQ(picture_of(plain, kFourIds, "norm-weights").at("learned"), false);
+  EXPECT_NO_THROW(picture_of(plain, kFourIds, "norm-statistics"));
 }
 
 }  // namespace
