@@ -4,6 +4,10 @@
 # FOLDER is made. STEPS, such as 16, trains only so far (a trial of the script). What was interrupted goes on where it stopped
 # when the command is given again. The model and story.json are then in FOLDER/gpt2-tales.
 set -euo pipefail
+if [ $# -lt 2 ]; then
+  echo "usage: models/book/gpt2-tales/make.sh BUILD_DIR FOLDER [STEPS]. The script begins with what it makes." >&2
+  exit 2
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 corpus="$here/../../corpus"
 vitrine=$(cd "$1" && pwd)/vitrine

@@ -6,6 +6,10 @@
 # of each run without rates of this machine, and FOLDER/ladder.json the summary that the pages read (summary.py). To ship them:
 #   cp FOLDER/logs/*.jsonl.gz FOLDER/ladder.json models/book/ladder/
 set -euo pipefail
+if [ $# -lt 2 ]; then
+  echo "usage: models/book/ladder/make.sh BUILD_DIR FOLDER [--short]. The script begins with what it makes." >&2
+  exit 2
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 vitrine=$(cd "$1" && pwd)/vitrine
 short=${3:-}

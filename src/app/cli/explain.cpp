@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <list>
 #include <memory>
@@ -72,7 +73,6 @@ void run_live(const PictureArguments& o) {
 }
 
 void run_explain(const PictureArguments& o) {
-  if (o.list) return list_pictures(o.model.json);
   if (o.out.empty() && !o.model.json)
     throw UsageError("where should the page go? Give --out PAGE.html, or --json for the data alone.");
   chapter_of(o.chapter);
@@ -90,15 +90,24 @@ void run_explain(const PictureArguments& o) {
   if (o.open) open_page(o.out);
 }
 
+// Those of a chapter's page, in its order.
+std::vector<PictureInfo> chapter_pictures(const Chapter& chapter) {
+  std::vector<PictureInfo> list;
+  for (const std::string& name : pictures_of(chapter))
+    list.push_back(*std::ranges::find_if(pictures(), [&](const PictureInfo& info) { return name == info.name; }));
+  return list;
+}
+
 Action define_explain(CLI::App& app) {
   auto o = std::make_shared<PictureArguments>();
   add_prompt_options(app, o->prompt, false);
-  app.add_flag("--list", o->list, "List every picture of the page");
+  app.add_flag("--list", o->list, "List every picture, or with --chapter those of its page");
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
-  app.add_option("--chapter", o->chapter,
-                 fmt::format("The chapter of the book to tell with this model: {}", fmt::join(chapter_names(), ", ")))
-      ->type_name("NAME")
-      ->capture_default_str();
+  const CLI::Option* const chapter =
+      app.add_option("--chapter", o->chapter,
+                     fmt::format("The chapter of the book to tell with this model: {}", fmt::join(chapter_names(), ", ")))
+          ->type_name("NAME")
+          ->capture_default_str();
   app.add_flag("--open", o->open, "Show the page in the browser given by BROWSER, or in the default one");
   app.add_flag("--no-gradients", o->no_gradients,
                "Omit the steps that run the model backward; they take most of the time for large models and long prompts");
@@ -107,7 +116,10 @@ Action define_explain(CLI::App& app) {
       "Put the engine and the weights, in q8_0 unless MODEL is a GGUF file, into the page, so that it recomputes what you "
       "change");
   add_model_options(app, o->model);
-  return [o] { run_explain(*o); };
+  return [o, chapter] {
+    if (!o->list) return run_explain(*o);
+    list_pictures(o->model.json, chapter->count() > 0 ? chapter_pictures(chapter_of(o->chapter)) : pictures());
+  };
 }
 
 }  // namespace

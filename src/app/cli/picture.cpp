@@ -64,7 +64,7 @@ Engine open_sizes(const PictureArguments& o) {
 }
 
 void run_picture(PictureArguments o) {
-  if (o.list) return list_pictures(o.model.json);
+  if (o.list) return list_pictures(o.model.json, pictures());
   if (o.name.empty()) throw UsageError("which picture? `vitrine picture --list` names them all.");
   if (o.svg && o.model.json) throw UsageError("--svg and --json exclude each other; run twice for both.");
   if (o.model.json && o.out.ends_with(".svg")) throw UsageError("--json would put data into " + o.out + "; name a .json file.");

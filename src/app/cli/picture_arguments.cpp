@@ -9,20 +9,18 @@
 #include "cli/output.h"
 #include "cli/text_table.h"
 #include "io/atomic_file.h"
-#include "picture/data/document.h"
 
 namespace vitrine::cli {
 
-void list_pictures(bool json) {
-  const std::vector<PictureInfo>& all = pictures();
+void list_pictures(bool json, std::span<const PictureInfo> list) {
   if (json) {
-    OrderedJson list = OrderedJson::array();
-    for (const PictureInfo& info : all) list.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
-    print_json({{"pictures", list}});
+    OrderedJson all = OrderedJson::array();
+    for (const PictureInfo& info : list) all.push_back({{"name", info.name}, {"title", info.title}, {"summary", info.summary}});
+    print_json({{"pictures", all}});
     return;
   }
   TextTable table{{{"", true}, {"", true}}, {}};
-  for (const PictureInfo& info : all) table.rows.push_back({info.name, info.summary});
+  for (const PictureInfo& info : list) table.rows.push_back({info.name, info.summary});
   print_table(table);
 }
 

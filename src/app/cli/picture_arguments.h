@@ -1,9 +1,11 @@
 #pragma once
 // What `vitrine picture` and `vitrine explain` share.
 #include <optional>
+#include <span>
 #include <string>
 
 #include "cli/session.h"
+#include "picture/data/document.h"
 #include "picture/data/request.h"
 
 namespace vitrine::cli {
@@ -17,8 +19,8 @@ struct PictureArguments {
   bool list = false, svg = false, no_gradients = false, open = false, live = false;
 };
 
-/// --list
-void list_pictures(bool json);
+/// --list, of all pictures or of these.
+void list_pictures(bool json, std::span<const PictureInfo> list);
 /// Errors: UsageError for several sequences.
 PicturePrompt prompt_of(Engine& engine, const PictureArguments& o);
 /// Errors: UsageError for empty lists and for texts that are not UTF-8.

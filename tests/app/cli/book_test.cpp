@@ -45,6 +45,14 @@ TEST(Book, TellsHowAPageFailedAlsoWhereEndsOfProgramsAreIgnored) {
   EXPECT_CONTAINS(outcome.err, "--model broken --out model-broken.html failed:");
 }
 
+TEST(Book, ScriptsOfModelsSayHowTheyAreCalled) {
+  for (const char* model : {"gpt2-tales", "ladder"}) {
+    const Outcome outcome = run_program({"/bin/bash", std::string(VITRINE_SOURCE) + "/models/book/" + model + "/make.sh"});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_CONTAINS(outcome.err, "usage: ");
+  }
+}
+
 TEST(Book, Gpt2TalesIsMadeByItsScript) {
   if (run_program({"/usr/bin/env", "python3", "-c", ""}).code != 0) GTEST_SKIP() << "python3 tells the story of the run";
   const Scratch scratch;

@@ -39,6 +39,11 @@ TEST(PictureCommand, ListsAndShowsEveryPicture) {
   const Outcome list = vitrine({"picture", "--list"});
   ASSERT_EQ(list.code, 0) << list.err;
   EXPECT_EQ(list.out, vitrine({"explain", "--list"}).out);
+  const Outcome chapter = vitrine({"explain", "--list", "--chapter", "heads"});
+  EXPECT_EQ(chapter.code, 0) << chapter.err;
+  EXPECT_CONTAINS(chapter.out, "head-roles");
+  EXPECT_EQ(chapter.out.find("merges"), std::string::npos) << chapter.out;
+  expect_refused({"explain", "--list", "--chapter", "haeds"}, {"\"heads\""});
   for (const std::string& name : names) {
     EXPECT_CONTAINS(list.out, name + " ");
     const Outcome words = vitrine({"picture", name, "--tokens", "2,7,9", "--model", golden_model("gemma2")});
