@@ -128,7 +128,7 @@ std::string command_of(const PerplexityArguments& o) {
 
 void print_difference(const PerplexityResult& a, const PerplexityResult& b) {
   if (const std::optional<LossDifference> d = difference_of(a, b)) {
-    print("the second one's -ln p is larger by {:.4f} ± {:.2g}; it finds {} of the tokens likelier\n", d->nll, d->nll_error,
+    print("the second one's -ln p is larger by {:.4f} ± {:.2g}; it finds {} of the tokens more likely\n", d->nll, d->nll_error,
           percent(d->better));
   } else {
     print("their tokens differ, so that only bits a byte can be compared\n");

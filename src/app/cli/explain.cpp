@@ -105,7 +105,7 @@ Action define_explain(CLI::App& app) {
   app.add_option("--out,-o", o->out, "The HTML file to write (replaced if it exists)")->type_name("PAGE")->check(not_empty());
   const CLI::Option* const chapter =
       app.add_option("--chapter", o->chapter,
-                     fmt::format("The chapter of the book to tell with this model: {}", fmt::join(chapter_names(), ", ")))
+                     fmt::format("The chapter of the book to write with this model: {}", fmt::join(chapter_names(), ", ")))
           ->type_name("NAME")
           ->capture_default_str();
   app.add_flag("--open", o->open, "Show the page in the browser given by BROWSER, or in the default one");

@@ -180,7 +180,7 @@ void write_patch_page(Engine& engine, const InterveneArguments& o, const Interve
   const InterveneGrid& grid = *r.grid;
   StudyHead head;
   head.kicker = grid.kind == "ablate" ? "Ablation" : grid.kind == "path" ? "Path patching" : "Activation patching";
-  head.title = grid.kind == "ablate" ? fmt::format("What the answer loses without {} of one place", words_of(grid.what))
+  head.title = grid.kind == "ablate" ? fmt::format("What the answer loses without {} at one place", words_of(grid.what))
                : grid.kind == "path" ? "Which head or MLP acts directly"
                                      : fmt::format("Where {} holds the answer", words_of(grid.what));
   head.lines.push_back(fmt::format("Each cell is a run of {} with one value changed, measured by `{}`.",

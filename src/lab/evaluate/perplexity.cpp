@@ -171,7 +171,7 @@ PerplexityResult ensemble_of(std::span<const PerplexityResult> members) {
   for (size_t m = 1; m < members.size(); ++m)
     if (!difference_of(members.front(), members[m]))
       throw InputError("the models of an ensemble must score the same tokens; number " + std::to_string(m + 1) +
-                       " of them scored others than the first: have they the same tokenizer and context?");
+                       " of them scored others than the first: do they have the same tokenizer and context?");
   PerplexityResult result = members.front();
   result.tokens = 0;
   result.timings = {};

@@ -267,8 +267,8 @@ TEST(Steps, MistakesOfGuessesAreNamed) {
   EXPECT_CONTAINS(message("guess: How?\nreveal: So.\n"), "has no answer");
   EXPECT_CONTAINS(message("guess: How?\nchoice: a\nchoice: b\nanswer: c\nreveal: C.\n"),
                   "the answer \"c\", which is none of its choices");
-  EXPECT_CONTAINS(message("choice: a\n"), "\"choice: a\" stands in front of every \"guess: QUESTION\"");
-  EXPECT_CONTAINS(message("engineers:\nguess: How?\n"), "stands behind \"engineers:\"");
+  EXPECT_CONTAINS(message("choice: a\n"), "\"choice: a\" comes before any \"guess: QUESTION\"");
+  EXPECT_CONTAINS(message("engineers:\nguess: How?\n"), "comes after \"engineers:\"");
 }
 
 TEST(Steps, MistakesNameTheFile) {

@@ -311,7 +311,7 @@ TEST(PartsOff, WithoutTheMaskLaterTokensCountAndTextIsGeneratedAllTheSame) {
   std::vector<int32_t> changed = kIds;
   changed.back() = 4;
   EXPECT_NE(all_logits(engine, kIds)[0], all_logits(engine, changed)[0]);
-  // Each token is the likeliest behind the whole text so far, which is run again.
+  // Each token is the most likely after the whole text so far, which is run again.
   std::vector<int32_t> text(kIds.begin(), kIds.begin() + 4);
   const Loops loops("gpt2_a");
   GenerateOptions options;

@@ -54,7 +54,7 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
-// What stands in front of "engineers:", or behind it.
+// What comes before "engineers:", or after it.
 struct Part {
   std::vector<std::string> text, formula, pictures;
 
@@ -129,8 +129,7 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
       return shown.starts_with(key);
     };
     const auto guess = [&]() -> Guess& {
-      if (guesses.empty())
-        throw InputError(name + ": \"" + std::string(line) + "\" stands in front of every \"guess: QUESTION\"");
+      if (guesses.empty()) throw InputError(name + ": \"" + std::string(line) + "\" comes before any \"guess: QUESTION\"");
       return guesses.back();
     };
     if (is("# ")) {
@@ -147,7 +146,7 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
       append(part.pictures, split(rest, ' '));
     } else if (is("guess: ")) {
       if (for_engineers)
-        throw InputError(name + ": \"" + std::string(line) + "\" stands behind \"engineers:\"; guesses stand in front");
+        throw InputError(name + ": \"" + std::string(line) + "\" comes after \"engineers:\"; guesses come before it");
       guesses.push_back({.question = std::string(rest), .answer = "", .reveal = "", .choices = {}, .after = learner.text.size()});
     } else if (is("choice: ")) {
       guess().choices.emplace_back(rest);
