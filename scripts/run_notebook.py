@@ -3,8 +3,8 @@
 
 usage: run_notebook.py NOTEBOOK.ipynb... [--write]
 
-Cells run in order, in one namespace, in the notebook's folder. Numbers of the output may differ by one part in a hundred or by 0.002:
-processors round differently. --write stores what the cells print as their outputs. Exit code 1 names the first cell that fails.
+Cells run in order, in one namespace, in the notebook's folder. Numbers of the output that are written with a point or an exponent may
+differ by one part in a hundred or by 0.002: processors round differently. Whole numbers must be the same. --write stores what the cells print as their outputs. Exit code 1 names the first cell that fails.
 """
 import argparse
 import contextlib
@@ -17,14 +17,21 @@ import sys
 import traceback
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+WHOLE = re.compile(r"[-+]?\d+")
+
+
+def equal(a, b):
+    """Whether two written numbers are the same, as far as rounding allows it of those that are not whole."""
+    if WHOLE.fullmatch(a) and WHOLE.fullmatch(b):
+        return int(a) == int(b)
+    return abs(float(a) - float(b)) <= max(0.002, 0.01 * abs(float(a)))
 
 
 def same(expected, found):
     """Whether two outputs agree in every word, and in every number as far as its rounding allows."""
     if NUMBER.sub("#", re.sub(r" +", " ", expected)) != NUMBER.sub("#", re.sub(r" +", " ", found)):
         return False
-    pairs = zip(map(float, NUMBER.findall(expected)), map(float, NUMBER.findall(found)))
-    return all(abs(a - b) <= max(0.002, 0.01 * abs(a)) for a, b in pairs)
+    return all(equal(a, b) for a, b in zip(NUMBER.findall(expected), NUMBER.findall(found)))
 
 
 def source_of(cell):
