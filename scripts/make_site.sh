@@ -25,7 +25,7 @@ if [ -n "$(ls -A "$out/docs" 2>/dev/null)" ] && [ ! -e "$out/docs/sitemap.xml" ]
   echo "make_site.sh: $out/docs holds files that are no site of these documents, and they would be deleted; give another OUTDIR" >&2
   exit 2
 fi
-venv=$source/build/site-venv
+venv=$source/build/site-venv-$mkdocs_material
 [ -x "$venv/bin/mkdocs" ] || { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check "mkdocs-material==$mkdocs_material"; }
 NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build --quiet --config-file "$source/packaging/site/mkdocs.yml" --site-dir "$out/docs"
 "$program" book --out "$out" --documents docs/quickstart/index.html "$@"
