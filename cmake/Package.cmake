@@ -50,7 +50,8 @@ install(FILES ${PROJECT_BINARY_DIR}/mergekit-yaml DESTINATION ${CMAKE_INSTALL_BI
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/tales9m DESTINATION ${CMAKE_INSTALL_DATADIR}/vitrine/models COMPONENT program)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/vitrine COMPONENT program
   PATTERN cpp EXCLUDE PATTERN transformer_lens EXCLUDE PATTERN "*.py" EXCLUDE)  # what the book runs
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/book/gpt2-tales DESTINATION ${CMAKE_INSTALL_DATADIR}/vitrine/models/book COMPONENT program)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/book/gpt2-tales DESTINATION ${CMAKE_INSTALL_DATADIR}/vitrine/models/book COMPONENT program
+  PATTERN "*.sh" EXCLUDE PATTERN "*.py" EXCLUDE PATTERN recipe.yaml EXCLUDE PATTERN metrics.jsonl.gz EXCLUDE PATTERN story.json EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/vitrine.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME vitrine COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/manual/_vitrine DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
