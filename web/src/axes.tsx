@@ -88,6 +88,7 @@ function apart(x: Axis): readonly number[] {
 }
 
 export function BottomAxis({ axis: x, y, from, to, grid }: BottomProps) {
+  const long = x.label.length * 6.2 > to;  // it would begin left of the drawing
   return (
     <g class="axis">
       <line x1={from} x2={to} y1={y} y2={y} class="base" />
@@ -98,7 +99,7 @@ export function BottomAxis({ axis: x, y, from, to, grid }: BottomProps) {
           <text y={y + 17} text-anchor="middle">{x.write(tick)}</text>
         </g>
       ))}
-      <text class="axis-label" x={to} y={y + 36} text-anchor="end">{x.label}</text>
+      <text class="axis-label" x={long ? 0 : to} y={y + 36} text-anchor={long ? "start" : "end"}>{x.label}</text>
     </g>
   );
 }

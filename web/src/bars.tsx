@@ -31,29 +31,36 @@ function nameWidth(names: readonly string[], width: number): number {
 
 export function Bars({ label, bars, most, onPick }: BarsProps) {
   const [box, width] = useWidth<HTMLDivElement>();
-  const height = bars.length * line + 6;
   const content = useMemo(() => {
     const left = nameWidth(bars.map((bar) => bar.name), width);
-    const notes = Math.max(...bars.map((bar) => bar.note.length)) * 7 + 12;
+    const longest = Math.max(...bars.map((bar) => bar.note.length)) * 7 + 12;
     const negative = bars.some((bar) => bar.value < 0);
-    const room = Math.max(width - left - notes * (negative ? 2 : 1), 20);
+    const sides = negative ? 2 : 1;
+    // On a phone long notes stand below their bars.
+    const below = width - left - longest * sides < 40;
+    const notes = below ? 0 : longest;
+    const room = width - left - notes * sides - (below ? 4 : 0);
+    const step = below ? line + 16 : line;
     const zero = negative ? left + notes + room / 2 : left;
     const scale = (negative ? room / 2 : room) / most;
-    const marks: Mark[] = bars.map((bar, i) => ({ x: zero + bar.value * scale, y: i * line + line / 2 + 2, series: 0, text: bar.text }));
-    return { left, zero, scale, marks };
+    const marks: Mark[] = bars.map((bar, i) => ({ x: zero + bar.value * scale, y: i * step + line / 2 + 2, series: 0, text: bar.text }));
+    return { left, zero, scale, marks, below, step };
   }, [bars, most, width]);
+  const height = bars.length * content.step + 6;
   return (
     <div ref={box} style={{ minHeight: px(height) }}>
       {width > 0 && (
-        <Drawing label={label} width={width} height={height} marks={content.marks} find={(_, y) => (y < 0 || y >= height ? null : Math.min(bars.length - 1, Math.max(0, Math.floor((y - 2) / line))))} class="bars" {...(onPick === undefined ? {} : { onPick })}>
+        <Drawing label={label} width={width} height={height} marks={content.marks} find={(_, y) => (y < 0 || y >= height ? null : Math.min(bars.length - 1, Math.max(0, Math.floor((y - 2) / content.step))))} class="bars" {...(onPick === undefined ? {} : { onPick })}>
           <line class="base" x1={content.zero} x2={content.zero} y1={0} y2={height} />
           {bars.map((bar, i) => {
             const end = bar.value * content.scale;
             return (
-              <g key={i} class={`bar ${bar.tone}`} transform={`translate(0,${i * line + 2})`}>
+              <g key={i} class={`bar ${bar.tone}`} transform={`translate(0,${i * content.step + 2})`}>
                 <text class="bar-name" x={content.left - 8} y={line / 2} dy="0.34em" text-anchor="end">{short(bar.name, Math.max(3, Math.floor(content.left / 7.6) - 1))}</text>
                 <rect x={content.zero + Math.min(end, 0)} y={4} width={Math.max(Math.abs(end), 1)} height={line - 8} rx={2} />
-                <text class="bar-note" x={content.zero + end + (end < 0 ? -6 : 6)} y={line / 2} dy="0.34em" text-anchor={end < 0 ? "end" : "start"}>{bar.note}</text>
+                {content.below
+                  ? <text class="bar-note halo" x={Math.max(0, Math.min(content.left, width - bar.note.length * 6.4))} y={line + 4} dy="0.34em">{bar.note}</text>
+                  : <text class="bar-note" x={content.zero + end + (end < 0 ? -6 : 6)} y={line / 2} dy="0.34em" text-anchor={end < 0 ? "end" : "start"}>{bar.note}</text>}
               </g>
             );
           })}

@@ -43,7 +43,7 @@ function Plane({ stage, size, low, high, circle }: { stage: Stage; size: number;
         {from !== null && <circle class="from" cx={from[0]} cy={from[1]} r={4} />}
         <line class="vector attention" x1={x(0)} y1={y(0)} x2={tx} y2={ty} />
         <circle class="to" cx={tx} cy={ty} r={5} />
-        <text class="halo" x={leftward ? tx - 9 : stage.to[0] < 0 ? Math.max(tx - 22, 2) : tx + 9} y={under ? ty + 18 : ty - 9} text-anchor={leftward ? "end" : "start"}>{say}</text>
+        <text class="halo" x={leftward ? tx - 9 : stage.to[0] < 0 ? Math.max(tx - 22, 2) : Math.min(tx + 9, size - say.length * 6.9)} y={under ? ty + 18 : ty - 9} text-anchor={leftward ? "end" : "start"}>{say}</text>
       </Drawing>
     </div>
   );

@@ -35,7 +35,7 @@ export function Reaches({ picture: p }: { picture: Reach }) {
   const top = 26;
   const height = top + layers.length * line + 48;
   const x = axis({ label: "position", domain: [0, context] }, names, Math.max(names + 60, width - 24), 90);
-  const hasRoom = width - x(p.nTokens) > 190;  // for its words
+  const hasRoom = width - x(p.nTokens) > 190 || x(p.nTokens) < 150;  // for its words
   const marks: Mark[] = layers.map((one, i) => {
     const kept = p.layers[i]!;
     const row = layers.length - 1 - i;  // the last layer on top, as the stream is read upwards
