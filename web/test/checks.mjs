@@ -32,7 +32,7 @@ export const tooWide = (page) => page.evaluate(() => document.documentElement.sc
 /** Words of drawings that the window's edge cuts off. @param {Page} page */
 export const cutOff = (page) => page.evaluate(() => [...document.querySelectorAll("svg.drawing text, .heat-names text")].filter((text) => {
   // What lies in a part that scrolls sideways is reached by scrolling.
-  if (text.closest(".trees, .thumbs-scroll, .heat-scroll") !== null) return false;
+  if (text.closest(".trees, .thumbs-scroll, .heat-scroll, .scroll-x") !== null) return false;
   const box = text.getBoundingClientRect();
   return box.width > 0 && (box.left < -1 || box.right > document.documentElement.clientWidth + 1);
 }).map((text) => text.textContent));
@@ -95,12 +95,12 @@ export const overlaps = (page) => page.evaluate(() => {
 /**
  * Accessibility faults that axe-core finds, serious and critical ones, or all of them.
  * @param {Page} page @param {boolean} [all]
- * @param {{colors?: boolean, within?: string}} [where]  colors: only what a theme changes; within: only in this part of the page
+ * @param {{colors?: boolean, contrast?: boolean, within?: string}} [where]  colors: only what a theme changes; contrast: false leaves out the slowest rule; within: only in this part of the page
  */
-export async function graveFaults(page, all = false, { colors = false, within } = {}) {
+export async function graveFaults(page, all = false, { colors = false, contrast = true, within } = {}) {
   await still(page);  // half faded in, words have other colors
   await page.evaluate(axe);
-  const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {} });
+  const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: { ...(colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {}), ...(contrast ? {} : { rules: { "color-contrast": { enabled: false } } }) } });
   const grave = result.violations.filter((/** @type {any} */ v) => all || v.impact === "serious" || v.impact === "critical");
   return grave.map((/** @type {any} */ v) => `${v.id}: ${v.nodes.slice(0, 3).map((/** @type {any} */ n) => n.html.slice(0, 160)).join(" | ")}`);
 }
