@@ -21,12 +21,6 @@ const Checkpoint& golden_forms() {
   return file;
 }
 
-OpenedModel with_keys(const std::string& name, const Json& keys) {
-  ModelFiles files = resolve_model(Golden::open(name).model());
-  for (const auto& [key, value] : keys.items()) files.config[key] = value;
-  return open_model(std::move(files));
-}
-
 struct Form {
   const char *model, *form;
   Json keys;
@@ -64,7 +58,7 @@ TEST(Forms, LogitsAndGradientsAreThoseOfTransformersModules) {
   for (const Form& form : forms()) {
     const std::string at = std::string(form.model) + "/" + form.form;
     SCOPED_TRACE(at);
-    const OpenedModel opened = with_keys(form.model, form.keys);
+    const OpenedModel opened = golden_with_keys(form.model, form.keys);
     const Parameters parameters(*opened.model);
     const float scale = golden_tensor(golden_forms(), at + "/scale").values[0];
     for (size_t i = 0; i < parameters.size(); ++i) parameters.weights()[i] *= scale;
@@ -115,7 +109,7 @@ TEST(Forms, WatchedActivationsAreThoseOfTheHooks) {
   for (const auto& [name, norms] : std::vector<std::pair<std::string, std::string>>{
            {"gpt2_a", ""}, {"gemma2", ""}, {"llama", "post"}, {"classic_post", ""}}) {
     SCOPED_TRACE(name + " " + norms);
-    const OpenedModel opened = with_keys(name, norms.empty() ? Json::object() : Json{{"vitrine_norms", norms}});
+    const OpenedModel opened = golden_with_keys(name, norms.empty() ? Json::object() : Json{{"vitrine_norms", norms}});
     ThreadPool pool(1);
     Context ctx(pool);
     LayerWatch watch(*opened.model);
@@ -248,9 +242,10 @@ TEST(Forms, RefusesWhatDoesNotFit) {
   other.steps = 4;
   EXPECT_EQ(train(other, true).step, 4);
 
-  EXPECT_NE(error_of([] { with_keys("llama", {{"vitrine_norms", "behind"}}); }).find("expected off, pre or post"),
+  EXPECT_NE(error_of([] { golden_with_keys("llama", {{"vitrine_norms", "behind"}}); }).find("expected off, pre or post"),
             std::string::npos);
-  EXPECT_NE(error_of([] { with_keys("classic_pre", {{"vitrine_norms", "off"}}); }).find("vitrine_norms"), std::string::npos);
+  EXPECT_NE(error_of([] { golden_with_keys("classic_pre", {{"vitrine_norms", "off"}}); }).find("vitrine_norms"),
+            std::string::npos);
   TrainConfig classic = parsed(form_config(scratch, scratch / "c", "  norms: off\n"));
   EXPECT_NE(error_of([&] { with_form({{"model_type", "classic_decoder"}}, classic); }).find("norm_order"), std::string::npos);
 }

@@ -205,12 +205,6 @@ class Loops {
   size_t d_, heads_, groups_, layers_, size_;
 };
 
-OpenedModel opened(const std::string& name, const Json& keys) {
-  ModelFiles files = resolve_model(Golden::open(name).model());
-  for (const auto& [key, value] : keys.items()) files.config[key] = value;
-  return open_model(std::move(files));
-}
-
 std::vector<float> all_logits(Engine& engine, const std::vector<int32_t>& ids) {
   std::vector<int64_t> rows(ids.size());
   std::iota(rows.begin(), rows.end(), 0);
@@ -239,7 +233,7 @@ std::vector<std::pair<std::string, Switches>> cases() {
 TEST(PartsOff, LogitsAreThoseOfPlainLoops) {
   for (const auto& [name, on] : cases()) {
     SCOPED_TRACE(name + " " + keys_of(on).dump());
-    Engine engine(opened(name, keys_of(on)), {2, {.f32 = true, .exact = false}});
+    Engine engine(golden_with_keys(name, keys_of(on)), {2, {.f32 = true, .exact = false}});
     std::vector<double> want;
     for (const auto& row : Loops(name).logits(kIds, on)) want.insert(want.end(), row.begin(), row.end());
     const std::vector<float> got = all_logits(engine, kIds);
@@ -251,7 +245,7 @@ TEST(PartsOff, GradientsAreThoseOfPlainLoops) {
   ThreadPool pool(2);
   for (const auto& [name, on] : cases()) {
     SCOPED_TRACE(name + " " + keys_of(on).dump());
-    const OpenedModel model = opened(name, keys_of(on));
+    const OpenedModel model = golden_with_keys(name, keys_of(on));
     const Parameters parameters(*model.model);
     Context ctx(pool);
     Tape tape;
@@ -289,7 +283,8 @@ TEST(PartsOff, GradientsAreThoseOfPlainLoops) {
 }
 
 TEST(PartsOff, TensorsAndHooksOfWhatIsOffAreNotThere) {
-  const OpenedModel bare = opened("gpt2_a", {{"vitrine_norms", "off"}, {"vitrine_mlp", false}, {"vitrine_positions", false}});
+  const OpenedModel bare =
+      golden_with_keys("gpt2_a", {{"vitrine_norms", "off"}, {"vitrine_mlp", false}, {"vitrine_positions", false}});
   for (const TensorLine& line : bare.model->tensors())
     EXPECT_TRUE(line.ours == "W_E" || line.ours.find(".attn.") != std::string::npos) << line.ours;
   for (const std::string& hook : bare.model->hook_names()) {
@@ -299,13 +294,14 @@ TEST(PartsOff, TensorsAndHooksOfWhatIsOffAreNotThere) {
   }
   EXPECT_EQ(bare.model->shape().d_ff, 0);
   // Scale and shift are there as constants and count as no parameters.
-  const OpenedModel own = opened("gpt2_a", Json::object()), plain = opened("gpt2_a", {{"vitrine_affine", false}});
+  const OpenedModel own = golden_with_keys("gpt2_a", Json::object()),
+                    plain = golden_with_keys("gpt2_a", {{"vitrine_affine", false}});
   EXPECT_EQ(plain.model->tensors().size(), own.model->tensors().size());
   EXPECT_EQ(parameter_count(*own.model) - parameter_count(*plain.model), (3 * 2 + 1) * 2 * 48);
 }
 
 TEST(PartsOff, WithoutTheMaskLaterTokensCountAndTextIsGeneratedAllTheSame) {
-  Engine engine(opened("gpt2_a", {{"vitrine_causal", false}}), {2, {.f32 = true, .exact = false}});
+  Engine engine(golden_with_keys("gpt2_a", {{"vitrine_causal", false}}), {2, {.f32 = true, .exact = false}});
   EXPECT_FALSE(is_causal(engine.model()));
   EXPECT_TRUE(predicts_next(engine.model()));
   std::vector<int32_t> changed = kIds;
@@ -326,15 +322,7 @@ TEST(PartsOff, WithoutTheMaskLaterTokensCountAndTextIsGeneratedAllTheSame) {
   }
   EXPECT_EQ(engine.predict(kIds, 1, false).at(0).position, std::ssize(kIds) - 1);
   EXPECT_EQ(engine.predict_batch({kIds, {5, 3}}, 1).size(), 2u);
-  const auto refused = [&](auto&& f) -> std::string {
-    try {
-      f();
-    } catch (const InputError& e) {
-      return e.what();
-    }
-    return "";
-  };
-  EXPECT_CONTAINS(refused([&] { engine.make_cache(0); }), "\"vitrine_causal\": false");
+  EXPECT_CONTAINS(message_of<InputError>([&] { engine.make_cache(0); }), "\"vitrine_causal\": false");
 }
 
 // 12 steps of a small model of each kind, its checkpoint, and its resumption.
@@ -408,7 +396,7 @@ TEST(PartsOff, NormsWithoutScaleAndShiftAreOrdinaryNorms) {
 TEST(PartsOff, WhatMeansNothingIsRefusedByName) {
   const auto refused = [](const std::string& name, const Json& keys) -> std::string {
     try {
-      opened(name, keys);
+      golden_with_keys(name, keys);
     } catch (const Error& e) {
       return e.what();
     }

@@ -1,8 +1,10 @@
 #pragma once
-// Batches and learners for the tests of training.
+// Batches, learners and models for the tests of training.
 #include <string>
 #include <vector>
 
+#include "io/huggingface.h"
+#include "model/load.h"
 #include "support/golden.h"
 #include "train/learner.h"
 
@@ -38,6 +40,13 @@ inline Batch part_of(const Batch& batch, int rank, int ranks) {
     row = end;
   }
   return part;
+}
+
+/// A golden model whose config.json has these keys, too.
+inline OpenedModel golden_with_keys(const std::string& name, const Json& keys) {
+  ModelFiles files = resolve_model(Golden::open(name).model());
+  for (const auto& [key, value] : keys.items()) files.config[key] = value;
+  return open_model(std::move(files));
 }
 
 }  // namespace vitrine
