@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <numbers>
 
 #include "picture/data/attention_layer.h"
@@ -260,6 +261,17 @@ TEST(RopeDecay, IsTheDotProductOfTurnedVectors) {
       dot += std::cos(at) * std::cos(other) + std::sin(at) * std::sin(other);
     }
     EXPECT_NEAR(equal[static_cast<size_t>(distance)], dot / static_cast<double>(spec.rotary_dim / 2), 1e-4) << distance;
+    // arXiv:2104.09864, section 3.4.3: the sum over j of |S_j|, where S_j is the sum of e^(i distance angle) of the first j
+    // pairs.
+    double real = 0, imaginary = 0, sum = 0, most = 0;
+    for (int64_t i = 0; i < spec.rotary_dim / 2; ++i) {
+      const double angle = std::pow(spec.theta, -2.0 * static_cast<double>(i) / static_cast<double>(spec.rotary_dim));
+      real += std::cos(static_cast<double>(distance) * angle);
+      imaginary += std::sin(static_cast<double>(distance) * angle);
+      sum += std::hypot(real, imaginary);
+      most += static_cast<double>(i + 1);
+    }
+    EXPECT_NEAR(bound[static_cast<size_t>(distance)], sum / most, 1e-4) << distance;
   }
   EXPECT_EQ(equal[0], 1);
   EXPECT_EQ(bound[0], 1);
@@ -295,6 +307,41 @@ TEST(Clipping, DerivativesAreThoseOfDifferences) {
   for (const auto& [i, value] :
        {std::pair{0, 0.4898373}, std::pair{1, 0.9242343}, std::pair{2, 1.5231884}, std::pair{3, 1.8102965}})
     EXPECT_NEAR(capped[static_cast<size_t>(i)], value, 1e-6);
+}
+
+TEST(Teaching, CurvesAreThoseOfTheLogsThatShip) {
+  const std::string logs = std::string(VITRINE_SOURCE) + "/models/training/";
+  const Json length = read_json(logs + "length/length.json"), student = read_json(logs + "student/curve.json");
+  const PictureJson beyond = of_golden("gpt2_a", "beyond-training"), distillation = of_golden("gpt2_a", "distillation");
+  for (const char* key : {"places", "whole", "short", "counts"})
+    EXPECT_EQ(beyond.at(key), PictureJson::parse(length.at(key).dump())) << key;
+  EXPECT_EQ(beyond.at("trained"), 512);
+  // Up to the length of training both have the same tokens in front; far beyond it the whole tale makes the loss worse.
+  EXPECT_EQ(beyond.at("whole")[0], beyond.at("short")[0]);
+  EXPECT_GT(beyond.at("whole").back().get<double>(), beyond.at("short").back().get<double>());
+  for (const char* key : {"tokens", "text", "teacher"})
+    EXPECT_EQ(distillation.at(key), PictureJson::parse(student.at(key).dump())) << key;
+  EXPECT_EQ(distillation.at("text")[0], distillation.at("teacher")[0]) << "both begin with the same weights";
+  EXPECT_LT(distillation.at("teacher").back().get<double>(), distillation.at("text").back().get<double>());
+}
+
+TEST(Teaching, TargetsOfTheLastToken) {
+  const PictureJson p = of_golden("gpt2_a", "targets");
+  Engine engine(Golden::open("gpt2_a").model(), kF32);
+  const std::vector<int32_t> ids = {5, 3, 7, 9, 2, 11};
+  const std::vector<Prediction> all = engine.predict(ids, engine.shape().vocab_size, true);
+  std::map<int32_t, double> known;
+  for (const TokenLogprob& next : all.at(4).top) known[next.token] = next.prob();
+  double shown = 0, text = 0;
+  for (const PictureJson& row : p.at("rows")) {
+    const auto id = row.at("id").get<int32_t>();
+    EXPECT_NEAR(row.at("teacher").get<double>(), known.at(id), 1e-6) << id;
+    EXPECT_EQ(row.at("text"), id == 11 ? 1 : 0);
+    shown += known.at(id);
+    text += row.at("text").get<double>();
+  }
+  EXPECT_EQ(text, 1);
+  EXPECT_NEAR(p.at("others").get<double>(), 1 - shown, 1e-6);
 }
 
 }  // namespace
