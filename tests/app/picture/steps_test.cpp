@@ -219,6 +219,19 @@ TEST(Chapters, TextsNameKnownPicturesAndEveryPictureIsInAChapter) {
   EXPECT_EQ(told, known);
 }
 
+// docs/pictures.md has one row for each picture: | `name` | what it shows | …
+TEST(Chapters, EveryPictureHasARowInTheDocument) {
+  std::multiset<std::string> rows, known;
+  for (const PictureInfo& info : pictures()) known.insert(info.name);
+  std::istringstream lines(read_file(std::string(VITRINE_SOURCE) + "/docs/pictures.md"));
+  bool tables = false;
+  for (std::string line; std::getline(lines, line);) {
+    tables = tables || line == "## A single picture";  // what stands before lists other things
+    if (tables && line.starts_with("| `")) rows.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  EXPECT_EQ(rows, known);
+}
+
 TEST(Chapters, AnUnknownOneIsRefusedByName) {
   EXPECT_THROW(chapter_of("next-wrod"), UsageError);
   EXPECT_EQ(chapter_json(chapter_of("next-word")).at("number"), 1);
