@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
+import { packed } from "./packed.mjs";
 
 const dist = resolve(process.env["VITRINE_DIST"] ?? join(dirname(fileURLToPath(import.meta.url)), "../dist"));
 const policy = "default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval' blob:; worker-src blob:; style-src 'unsafe-inline'; img-src data:";
@@ -28,8 +29,8 @@ export function writeLivePage({ page, engine, weights, out }) {
 <div id="vitrine"><noscript>A live page.</noscript></div>
 <script id="vitrine-data" type="application/json">${data}</script>
 <script>window.vitrine = JSON.parse(document.getElementById("vitrine-data").textContent)</script>
-<script id="vitrine-engine" type="text/plain">${gzipSync(readFileSync(engine), { level: 9 }).toString("base64")}</script>
-<script id="vitrine-weights" type="text/plain" data-name="${basename(weights)}">${gzipSync(readFileSync(weights), { level: 1 }).toString("base64")}</script>
+<script id="vitrine-engine" type="text/plain">${packed(gzipSync(readFileSync(engine), { level: 9 }))}</script>
+<script id="vitrine-weights" type="text/plain" data-name="${basename(weights)}">${packed(gzipSync(readFileSync(weights), { level: 1 }))}</script>
 <script>${readFileSync(join(dist, "page.js"), "utf8")}</script>
 </body>
 </html>

@@ -14,6 +14,7 @@ import { launch, open, openAddress } from "./browser.mjs";
 import { graveFaults, spilt, tooWide } from "./checks.mjs";
 import { writePage } from "./fixture.mjs";
 import { bars, drawnOf, experiments, near, offered, quiet, sameBars, trained, trial } from "./live-panel.mjs";
+import { unpacked } from "./packed.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const prompt = "Once upon a time there was a king who";
@@ -34,7 +35,7 @@ before(async () => {
   // The model that the page's commands name, as the page would save it.
   const element = /<script id="vitrine-weights" type="text\/plain" data-name="([^"]+)">([^<]+)</.exec(readFileSync(path, "utf8"));
   assert.ok(element !== null, "the page holds no weights");
-  const bytes = Buffer.from(element[2] ?? "", "base64");
+  const bytes = unpacked(element[2] ?? "");
   writeFileSync(join(folder, element[1] ?? ""), bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes) : bytes);
 });
 after(async () => {

@@ -1,19 +1,18 @@
 #include "picture/page/live_page.h"
 
-#include "base/base64.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "io/gzip.h"
 #include "picture/data/values.h"
 #include "picture/page/embedded.h"
 #include "picture/page/page_of.h"
+#include "picture/page/printable.h"
 
 namespace vitrine {
 namespace {
 
-// Base64 holds no character that means something in a page.
 std::string element(const std::string& id, const std::string& attributes, std::string_view bytes) {
-  return "<script id=\"" + id + "\" type=\"text/plain\"" + attributes + ">" + base64(std::as_bytes(std::span(bytes))) +
+  return "<script id=\"" + id + "\" type=\"text/plain\"" + attributes + ">" + printable(std::as_bytes(std::span(bytes))) +
          "</script>\n";
 }
 
