@@ -27,7 +27,7 @@ async function refusal(file: File): Promise<string | null> {
 }
 
 export function OwnModel() {
-  const { engine } = useLive();
+  const engine = useLive((now) => now.engine);
   const [file, choose] = useState<File | null>(null);
   const [said, say] = useState("");
   const [opening, setOpening] = useState(false);

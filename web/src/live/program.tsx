@@ -20,8 +20,7 @@ export function WithTheProgram({ commands, recipe }: { commands: readonly string
 
 /** The model's file, where the page holds it. */
 function SaveModel() {
-  const { engine } = useLive();
-  const file = engine?.file ?? null;
+  const file = useLive((now) => now.engine?.file ?? null);
   if (file === null) return null;
   const save = async () => {
     const link = document.createElement("a");

@@ -7,7 +7,7 @@ import { useSeen } from "./seen";
 import { useLive } from "./state";
 
 export function Redraw({ step }: { step: string }) {
-  return useLive().old.has(step) ? <Waiting /> : null;
+  return useLive((now) => now.old.has(step)) ? <Waiting /> : null;
 }
 
 function Waiting() {
