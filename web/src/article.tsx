@@ -9,7 +9,7 @@ import { shape } from "./format";
 import { ThemeButton } from "./frame";
 import { markTerms } from "./glossary";
 import { GuessBox } from "./guess";
-import { Experiment } from "./live/experiment";
+import { Experiments } from "./live/experiment";
 import { Backward } from "./live/redraw";
 import { OwnModel } from "./live/own";
 import { ModelMap } from "./map";
@@ -51,7 +51,7 @@ function Section({ step, at }: { step: Step; at: number }) {
       {recap && <Recap guesses={step.guesses} />}
       <Formulas lines={step.formula} />
       {step.pictures.map((name) => <Picture key={name} name={name} />)}
-      <Experiment step={step.id} />
+      <Experiments step={step} />
       <Engineers step={step} />
     </section>
   );

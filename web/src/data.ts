@@ -126,9 +126,13 @@ export interface Step {
   shapes: StepShape[];
   /** Names in `pictures`, in the order they should stand beside the text. An absent picture gives its reason. */
   pictures: PictureName[];
+  /** What a reader of a live page can try at this step. */
+  experiments: ExperimentName[];
   /** What stands in the fold for engineers, beside source and shapes. */
   engineers: { text: string[]; formula: string[]; pictures: PictureName[] };
 }
+export type ExperimentName = "row" | "stream" | "units" | "next" | "off" | "patch" | "train";
+
 /** A question that the reader answers before the page does; the answer is that of this run. */
 export interface Guess {
   question: string;

@@ -233,6 +233,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
       source: [{ file: "src/engine/model/gemma2.cpp", line: 120, code: "const Tensor x = rms_norm(ctx, \"ln1\", resid_pre, w.ln1, c.norm);  // [T, D]\nif (a < b && c > d) return;" }],
       shapes: [{ name: "x", hook: "blocks.*.hook_resid_pre", shape: [n, 256], axes: ["token", "component"] }],
       pictures: /** @type {any} */ (names),
+      experiments: [],
     })),
     pictures,
   };

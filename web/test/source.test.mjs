@@ -70,3 +70,18 @@ test("a test that waits for a time is found", () => {
   const lines = ["await page.waitForTimeout(100);", "await new Promise((done) => setTimeout(done, 20));", "await part.waitFor({ timeout: 5000 });", 'import { setTimeout as sleep } from "node:timers/promises";', 'await field.type("word", { delay: 20 });'];
   assert.deepEqual(sleeping(["await part.waitFor();", ...lines, "const timed = 1;"].join("\n")), lines);
 });
+
+test("the experiments that a chapter's texts name exist, each once a chapter, and each has its place", () => {
+  const names = [.../^const trials[^]*?^};/m.exec(readFileSync(join(here, "../src/live/experiment.tsx"), "utf8"))?.[0].matchAll(/^  (\w+): \{/gm) ?? []].map(([, name]) => name);
+  assert.ok(names.length >= 7);
+  const chapters = join(here, "../../src/app/picture/page/chapters");
+  /** @type {string[]} */
+  const placed = [];
+  for (const chapter of readdirSync(chapters, { withFileTypes: true }).filter((one) => one.isDirectory())) {
+    const own = files(join(chapters, chapter.name), /\.jinja$/).flatMap((path) => readFileSync(path, "utf8").split("\n").filter((line) => line.startsWith("experiments:")).flatMap((line) => line.split(" ").slice(1)));
+    assert.ok(own.length > 0, `${chapter.name} has nothing to try`);
+    assert.equal(new Set(own).size, own.length, `${chapter.name} has an experiment twice: ${own.join(" ")}`);
+    placed.push(...own);
+  }
+  assert.deepEqual([...new Set(placed)].sort(), names.sort());
+});

@@ -261,7 +261,7 @@ TEST(Steps, GuessesAndTheFoldForEngineers) {
       "{{ n }}.\n\n"
       "Second.\n\nguess: Which word?\nanswer: his\nreveal: His.\n\nguess: No choice?\nchoice: {{ n }}\nchoice: 4\nanswer: "
       "4\nreveal: 4.\n\n"
-      "pictures: a\nengineers:\nThird.\n\n    f = g\npictures: b c\nshape: q | | 2 key\n",
+      "pictures: a\nexperiments: off patch\nengineers:\nThird.\n\n    f = g\npictures: b c\nshape: q | | 2 key\n",
       {{"n", 4}});
   EXPECT_EQ(step.at("text"), (std::vector<std::string>{"First.", "Second."}));
   const PictureJson& guesses = step.at("guesses");
@@ -269,6 +269,7 @@ TEST(Steps, GuessesAndTheFoldForEngineers) {
   EXPECT_EQ(guesses[0].dump(), R"({"question":"How many?","choices":["3","4"],"answer":"4","reveal":"It is 4.","after":1})");
   EXPECT_EQ(guesses[1].dump(), R"({"question":"Which word?","choices":[],"answer":"his","reveal":"His.","after":2})");
   EXPECT_EQ(step.at("pictures"), std::vector<std::string>{"a"});
+  EXPECT_EQ(step.at("experiments"), (std::vector<std::string>{"off", "patch"}));
   EXPECT_EQ(step.at("formula"), std::vector<std::string>());
   EXPECT_EQ(step.at("engineers").dump(), R"({"text":["Third."],"formula":["f = g"],"pictures":["b","c"]})");
   EXPECT_EQ(step.at("shapes").size(), 1u);

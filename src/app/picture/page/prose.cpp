@@ -111,7 +111,7 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
   std::string title, question;
   Part learner, engineers;
   bool for_engineers = false;
-  std::vector<std::string> tags;
+  std::vector<std::string> tags, experiments;
   std::vector<Guess> guesses;
   PictureJson shapes = PictureJson::array();
   bool in_paragraph = false;
@@ -144,6 +144,8 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
       shapes.push_back(shape_of(rest, name));
     } else if (is("pictures: ")) {
       append(part.pictures, split(rest, ' '));
+    } else if (is("experiments: ")) {
+      append(experiments, split(rest, ' '));
     } else if (is("guess: ")) {
       if (for_engineers)
         throw InputError(name + ": \"" + std::string(line) + "\" comes after \"engineers:\"; guesses come before it");
@@ -171,6 +173,7 @@ PictureJson step_of(const std::string& id, const std::string& source, const std:
           {"source", excerpts(files, {tags.begin(), tags.end()})},
           {"shapes", std::move(shapes)},
           {"pictures", learner.pictures},
+          {"experiments", experiments},
           {"engineers", {{"text", engineers.text}, {"formula", engineers.formula}, {"pictures", engineers.pictures}}}};
 }
 
