@@ -27,17 +27,21 @@ export function withSpaces(text: string): string {
   return space === null ? text : text.replaceAll(space, spaceShown);
 }
 
+/** A token by its piece; by its id where it has none. */
+export function named(piece: string | null | undefined, id: number): string {
+  return piece === null || piece === undefined ? `#${id}` : visible(piece);
+}
+
 /** The spelling of a token id; its number where the model has no tokenizer. */
 export function spelling(id: number): string {
-  const text = vitrine.pieces[String(id)];
-  return text === undefined ? `#${id}` : visible(text);
+  return named(vitrine.pieces[String(id)], id);
 }
 
 /** The spelling of the token at a position of the prompt. */
 export function tokenAt(position: number): string {
   const token = vitrine.tokens[position];
   if (token === undefined) return `position ${position}`;
-  return token.piece === null ? `#${token.id}` : visible(token.piece);
+  return named(token.piece, token.id);
 }
 
 /** "want (position 2)": which occurrence is meant. */

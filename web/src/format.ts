@@ -47,6 +47,17 @@ export function count(value: number): string {
   return (value < 0 ? "−" : "") + thousands(String(Math.abs(Math.round(value))));
 }
 
+/** "9.45 million". */
+export function amount(value: number): string {
+  for (const [size, name] of [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]] as const) if (value >= size) return `${number(value / size)} ${name}`;
+  return count(value);
+}
+
+/** Of a file: "12.6 MB". */
+export function bytes(size: number): string {
+  return size < 1e9 ? `${number(size / 1e6)} MB` : `${number(size / 1e9)} GB`;
+}
+
 /** A probability or share in per cent. */
 export function percent(share: number): string {
   const value = 100 * share;

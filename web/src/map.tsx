@@ -3,7 +3,7 @@
 
 import { useMemo } from "preact/hooks";
 import type { Model, Step } from "./data";
-import { spelling, tokenAt, visible, vitrine } from "./document";
+import { named, spelling, tokenAt, vitrine } from "./document";
 import { count, percent, plural, px, short } from "./format";
 import { useWidth } from "./hooks";
 import { useLive, type Next } from "./live/state";
@@ -214,10 +214,6 @@ export function SmallMap({ step, width, room }: { step: string | null; width: nu
       <Boxes of={drawn} lit={step === null ? null : about[step] ?? null} />
     </svg>
   );
-}
-
-function named(piece: string | null | undefined, token: number): string {
-  return piece === null || piece === undefined ? `#${token}` : visible(piece);
 }
 
 /** The end of the prompt and what the model expects next, on one line. */

@@ -4,7 +4,7 @@ import type { TargetedKeyboardEvent } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { css, inkOn } from "../color";
 import { Fold, Slider } from "../controls";
-import { visible, vitrine } from "../document";
+import { named, vitrine } from "../document";
 import { number, percent } from "../format";
 import { useTheme } from "../hooks";
 import { allOn, change, toggle } from "./actions";
@@ -49,7 +49,7 @@ export function SwitchOff() {
         <div class="live-row">
           <label>At <select value={where === null ? "" : String(where)} onChange={(event) => change({ where: event.currentTarget.value === "" ? null : Number(event.currentTarget.value) })}>
             <option value="">every position</option>
-            {plain.pieces.map((one, position) => <option key={position} value={position}>{position}: {visible(one ?? `#${plain.tokens[position]}`)}</option>)}
+            {plain.pieces.map((one, position) => <option key={position} value={position}>{position}: {named(one, plain.tokens[position]!)}</option>)}
           </select></label>
           <button type="button" disabled={changes.length === 0} onClick={allOn}>Everything on</button>
         </div>
@@ -100,7 +100,7 @@ function Parts() {
     setTrying(true);
     try {
       const made = await engine.ask<{ grid: Grid; metric: { before: number }; yaml: string }>("patch", { prompt: recipePrompt(prompt), metric: { logprob: top.token }, ablate: { what: "z" } });
-      if (made !== null) show({ prompt, grid: { values: made.grid.values, before: made.metric.before }, token: visible(top.piece ?? `#${top.token}`), yaml: made.yaml });
+      if (made !== null) show({ prompt, grid: { values: made.grid.values, before: made.metric.before }, token: named(top.piece, top.token), yaml: made.yaml });
     } catch (error) {
       set({ trouble: error instanceof Error ? error.message : String(error) });
     }
@@ -160,7 +160,7 @@ function Positions({ plain, off }: { plain: Next; off: ReadonlySet<string> }) {
     <div class="positions" role="group" aria-label="Positions of the prompt">
       <span>Tokens</span>
       {plain.pieces.map((one, position) => (
-        <button key={position} type="button" class={off.has(`position ${position}`) ? "part off" : "part"} aria-pressed={off.has(`position ${position}`)} aria-label={`${visible(one ?? `#${plain.tokens[position]}`)}: switch off position ${position}`} onClick={() => toggle(`position ${position}`)}><bdi>{visible(one ?? `#${plain.tokens[position]}`)}</bdi></button>
+        <button key={position} type="button" class={off.has(`position ${position}`) ? "part off" : "part"} aria-pressed={off.has(`position ${position}`)} aria-label={`${named(one, plain.tokens[position]!)}: switch off position ${position}`} onClick={() => toggle(`position ${position}`)}><bdi>{named(one, plain.tokens[position]!)}</bdi></button>
       ))}
     </div>
   );

@@ -1,17 +1,13 @@
 // The reader's own model: a GGUF file that is chosen, or dropped on the page, takes the place of the page's model.
 
 import { useEffect, useState } from "preact/hooks";
-import { number } from "../format";
+import { bytes } from "../format";
 import { openModel } from "./actions";
 import { quoted } from "./engine";
 import { useLive } from "./state";
 
 /** What WebAssembly can address is 4 GiB; what the runs need comes beside the weights. */
 const mostBytes = 2 * 1024 ** 3;
-
-function size(bytes: number): string {
-  return bytes < 1e9 ? `${number(bytes / 1e6)} MB` : `${number(bytes / 1e9)} GB`;
-}
 
 /** What is wrong with a file before it is opened; null: nothing. */
 async function refusal(file: File): Promise<string | null> {
@@ -22,7 +18,7 @@ async function refusal(file: File): Promise<string | null> {
     return `${file.name} cannot be read: ${error instanceof Error ? error.message : String(error)} Give a GGUF file, not a folder.`;
   }
   if (new TextDecoder("latin1").decode(begin) !== "GGUF") return `${file.name} is not a GGUF file: it does not begin with the letters GGUF. The program makes one of a folder with safetensors: vitrine convert FOLDER model.gguf --dtype q8_0`;
-  if (file.size > mostBytes) return `${file.name} takes ${size(file.size)}, and a page can hold ${size(mostBytes)} of weights, because WebAssembly addresses 4 GiB in all. Take a smaller type, such as Q4_K_M, or a smaller model; the program itself has no such limit: vitrine explain "…" --model ${quoted(file.name)}`;
+  if (file.size > mostBytes) return `${file.name} takes ${bytes(file.size)}, and a page can hold ${bytes(mostBytes)} of weights, because WebAssembly addresses 4 GiB in all. Take a smaller type, such as Q4_K_M, or a smaller model; the program itself has no such limit: vitrine explain "…" --model ${quoted(file.name)}`;
   return null;
 }
 
@@ -71,7 +67,7 @@ export function OwnModel() {
   return (
     <section id="own-model" aria-labelledby="heading-own-model">
       <h2 id="heading-own-model">Your own model</h2>
-      <p>This page can run another model: drop a GGUF file on it, or choose one. The file is read in this browser and sent nowhere. Files to try are those of GPT-2, SmolLM2, Gemma 3 270M or Qwen 3 0.6B, up to {size(mostBytes)}.</p>
+      <p>This page can run another model: drop a GGUF file on it, or choose one. The file is read in this browser and sent nowhere. Files to try are those of GPT-2, SmolLM2, Gemma 3 270M or Qwen 3 0.6B, up to {bytes(mostBytes)}.</p>
       <p class="own-choose"><label>GGUF file <input type="file" accept=".gguf" disabled={opening} onChange={(event) => {
         const given = event.currentTarget.files?.[0];
         if (given !== undefined) void take(given);
@@ -79,7 +75,7 @@ export function OwnModel() {
       }} /></label></p>
       {file !== null && !opening && (
         <div class="own-ask">
-          <p>{file.name} has {size(file.size)}. The weights stay in their type, so the page will hold as much memory, and beside it what the runs need. The prompt stays; changes of the model do not.</p>
+          <p>{file.name} has {bytes(file.size)}. The weights stay in their type, so the page will hold as much memory, and beside it what the runs need. The prompt stays; changes of the model do not.</p>
           <button type="button" onClick={() => void open(file)}>Open {file.name}</button>{" "}
           <button type="button" onClick={() => choose(null)}>Leave it</button>
         </div>

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Choice } from "../controls";
-import { visible } from "../document";
+import { named, visible } from "../document";
 import { number } from "../format";
 import { Heat, ScaleKey } from "../heat";
 import type { MetricValues, Prediction, TokenLogprob } from "../results";
@@ -117,7 +117,7 @@ async function mostLikely(engine: Engine, prompt: string): Promise<Answered> {
 
 /** Why two prompts cannot be patched, in the words of the page; null: they can. */
 function unfit(first: Answered, second: Answered): string | null {
-  const spelled = ({ tokens, pieces }: Answered) => pieces.map((piece, i) => visible(piece ?? `#${tokens[i]}`)).join(" · ");
+  const spelled = ({ tokens, pieces }: Answered) => pieces.map((piece, i) => named(piece, tokens[i]!)).join(" · ");
   if (first.tokens.join() === second.tokens.join()) return "Both prompts are the same, so there is nothing to bring back. Change a word of the second prompt.";
   if (first.tokens.length === second.tokens.length) return null;
   return `Both prompts need as many tokens, because a value goes to the same position. The prompt has ${first.tokens.length} and the second prompt ${second.tokens.length}: ${spelled(second)}.`;
@@ -125,7 +125,7 @@ function unfit(first: Answered, second: Answered): string | null {
 
 function Grid({ made: { report, what, tokens }, pick }: { made: Made; pick: (row: number, col: number) => void }) {
   const { grid, metric } = report;
-  const [a, b] = tokens.map((one) => visible(one.piece ?? `#${one.token}`));
+  const [a, b] = tokens.map((one) => named(one.piece, one.token));
   const share = (row: number, col: number) => grid.normalized?.[row]?.[col] ?? null;
   const names = grid.columns.labels.map((label, col) => (what === "z" ? `head ${label}` : visible(report.corrupt.pieces?.[Number(label.split(" ")[0])] ?? label) + (label === "" ? ` ${col}` : "")));
   return (

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Slider } from "../controls";
-import { visible, vitrine } from "../document";
+import { named, vitrine } from "../document";
 import { number, percent } from "../format";
 import { traceCommand } from "./commands";
 import { WithTheProgram } from "./program";
@@ -115,7 +115,7 @@ export function AttentionRow({ active }: { active: boolean }) {
   const [trouble, tell] = useState("");
   const last = (plain?.tokens.length ?? 1) - 1;
   const at = Math.min(position ?? last, last);
-  const pieces = plain?.pieces.map((one, i) => visible(one ?? `#${plain.tokens[i]}`)) ?? [];
+  const pieces = plain?.pieces.map((one, i) => named(one, plain.tokens[i]!)) ?? [];
   useEffect(() => {
     if (!active || plain === null) return;
     let gone = false;

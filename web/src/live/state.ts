@@ -42,6 +42,8 @@ export interface Steering {
 
 export interface State {
   engine: Engine | null;
+  /** How often another model has taken the place of the page's. */
+  models: number;
   prompt: string;
   sampling: Sampling;
   /** Parts that are switched off, by name: "head 3.1", "attn 2", "mlp 2", "norm blocks.2.ln1", "position 4". */
@@ -67,7 +69,7 @@ export interface State {
 }
 
 export const { state, set, use: useLive } = store<State>({
-  engine: null, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(), edited: null,
+  engine: null, models: 0, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(), edited: null,
 });
 
 /** Whether the page's prompt is ids, because it was given so or the model has no tokenizer. */

@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Slider } from "../controls";
 import type { LogitLens, Vitrine } from "../data";
-import { visible } from "../document";
+import { named } from "../document";
 import { number, percent } from "../format";
 import { paint } from "../heat";
 import { useTheme } from "../hooks";
@@ -56,7 +56,7 @@ export function Stream({ active }: { active: boolean }) {
       gone = true;
     };
   }, [active, plain?.tokens.join(), at]);
-  const name = visible(plain?.pieces[at] ?? `#${plain?.tokens[at]}`);
+  const name = plain === null ? "" : named(plain.pieces[at], plain.tokens[at]!);
   return (
     <>
       <Slider label="Position" min={0} max={Math.max(last, 0)} value={at} onChange={setPosition} says={`${at}: ${name}`} />
@@ -74,7 +74,7 @@ function lensOf(document: Vitrine, position: number): { piece: string; prob: num
   if (lens === undefined || row < 0) return [];
   return lens.depths.map((_, depth) => {
     const id = lens.ids[row]![depth]![0]!;
-    return { piece: visible(document.pieces[String(id)] ?? `#${id}`), prob: lens.probs[row]![depth]![0]! };
+    return { piece: named(document.pieces[String(id)], id), prob: lens.probs[row]![depth]![0]! };
   });
 }
 

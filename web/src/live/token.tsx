@@ -1,6 +1,6 @@
 // A token of the model's answer, as a button.
 
-import { visible } from "../document";
+import { named } from "../document";
 import { percent } from "../format";
 import type { TokenLogprob } from "../results";
 import { append } from "./actions";
@@ -10,7 +10,7 @@ import { written } from "./written";
 
 /** A token that a click appends to the prompt. */
 export function TokenButton({ of }: { of: Pick<Likely, "token" | "piece"> }) {
-  const name = of.piece === null ? `#${of.token}` : visible(of.piece);
+  const name = named(of.piece, of.token);
   const able = of.piece === null || written(of.piece) !== null;
   return <button type="button" class="live-token" disabled={!able} title={able ? "Append this token" : "This token is no text"} onClick={() => append(of.token, of.piece)}><bdi>{name}</bdi></button>;
 }
@@ -21,7 +21,7 @@ export function tokenPairs(before: readonly TokenLogprob[], after: readonly Toke
   return pairs(before, after, {
     id: (one) => one.token,
     value: (one) => one.prob,
-    name: (one) => <bdi class="live-piece">{visible(one.piece ?? `#${one.token}`)}</bdi>,
+    name: (one) => <bdi class="live-piece">{named(one.piece, one.token)}</bdi>,
     most,
     lacks: `< ${percent(least).replace(/^< /, "")}`,
   });

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Slider } from "../controls";
-import { visible, vitrine } from "../document";
+import { named, vitrine } from "../document";
 import { count, number } from "../format";
 import type { UnitWrites } from "../results";
 import { change } from "./actions";
@@ -50,7 +50,7 @@ export function Units({ active }: { active: boolean }) {
       <p class="live-head">{found === null ? "The most active units" : `The most active of the ${count(found.d_ff)} units, and the tokens that each raises and lowers`}</p>
       <div class="live-row">
         <Slider label="Layer" min={0} max={vitrine.model.nLayers - 1} value={at} onChange={setLayer} says={String(at)} />
-        <Slider label="Position" min={0} max={last} value={position} onChange={setPosition} says={`${position}: ${visible(plain?.pieces[position] ?? `#${plain?.tokens[position]}`)}`} />
+        <Slider label="Position" min={0} max={last} value={position} onChange={setPosition} says={`${position}: ${plain === null ? "" : named(plain.pieces[position], plain.tokens[position]!)}`} />
       </div>
       {lacks !== "" && <p class="remark">{lacks}</p>}
       {found !== null && (
@@ -80,5 +80,5 @@ export function Units({ active }: { active: boolean }) {
 }
 
 function Tokens({ list }: { list: UnitWrites["units"][number]["promoted"] }) {
-  return <>{list.map((one) => <span key={one.token} class="written" data-token={one.token} data-logit={one.logit}><bdi>{visible(one.piece ?? `#${one.token}`)}</bdi> <small>{one.logit > 0 ? "+" : ""}{number(one.logit)}</small> </span>)}</>;
+  return <>{list.map((one) => <span key={one.token} class="written" data-token={one.token} data-logit={one.logit}><bdi>{named(one.piece, one.token)}</bdi> <small>{one.logit > 0 ? "+" : ""}{number(one.logit)}</small> </span>)}</>;
 }

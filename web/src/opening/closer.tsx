@@ -134,7 +134,7 @@ function Row({ run, names, layer, head, query }: Omit<Props, "of"> & { layer: nu
         {row.map((one) => (
           <li key={one.source} data-weight={one.weight}>
             <button type="button" onClick={() => setLook({ key: run.first + one.source })}><bdi>{one.name}</bdi></button>
-            <span class="answer-bar" aria-hidden="true"><i style={{ width: `${100 * one.weight}%` }} /></span>
+            <span class="closer-bar" aria-hidden="true"><i style={{ width: `${100 * one.weight}%` }} /></span>
             <b>{percent(one.weight)}</b>
           </li>
         ))}

@@ -2,7 +2,7 @@
 // product becomes a weight.
 
 import { useEffect, useState } from "preact/hooks";
-import { commandLine, visible, vitrine } from "../document";
+import { commandLine, named, vitrine } from "../document";
 import { Copyable } from "../controls";
 import { number, percent } from "../format";
 import { hooksOf, rowOf, type Row } from "../live/row";
@@ -45,7 +45,7 @@ export function DotProduct({ run, names, layer, head, query, chosen }: Props) {
       if (gone || answer === null) return;
       const vectors = (end: string) => (answer.hooks.find((hook) => hook.name.endsWith(end))!.values as number[][][]).map((one) => one[0]!);
       const [q, k] = [vectors("q")[0]!, vectors("k")[chosen]!];
-      set({ row: rowOf(answer.hooks, vitrine.tokens.map((token) => visible(token.piece ?? `#${token.id}`)), query), products: q.map((x, i) => x * k[i]!) });
+      set({ row: rowOf(answer.hooks, vitrine.tokens.map((token) => named(token.piece, token.id)), query), products: q.map((x, i) => x * k[i]!) });
       tell("");
     }).catch((error: unknown) => {
       if (!gone) tell(error instanceof Error ? error.message : String(error));

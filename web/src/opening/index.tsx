@@ -29,6 +29,7 @@ export function Opening() {
   const { model, prompt, tokens, chapter } = vitrine;
   const run = useMemo(runOfDocument, [edition, vitrine]);
   const changed = useChanged(run);
+  const machine = useMemo(() => run !== null && <Machine run={run} changed={changed} />, [run, changed]);
   const first = chapter === undefined || chapter.number === 1;
   const name = model.name === "" ? "the model that vitrine ships with" : model.name;
   return (
@@ -36,7 +37,7 @@ export function Opening() {
       <p class="kicker">{chapter === undefined ? `A walk through ${name}` : first ? `Chapter ${chapter.number}: ${chapter.title}` : `Chapter ${chapter.number}`}</p>
       <h1>{!first ? chapter.title : prompt.text?.trim() === "" ? "Nothing yet, and what comes next" : prompt.text === null ? `${plural(tokens.length, "token")}, and the next one` : <>“<bdi>{ending(prompt.text.replace(/\s+/g, " "), titleLength)}</bdi>”, and what comes next</>}</h1>
       <p class="summary">{first ? words.first : <>{chapter.summary} {words.told(name)}</>}</p>
-      {run !== null && <Machine run={run} changed={changed} />}
+      {machine}
       <p class="summary">{first && words.numbers(model)} {words.summary(model)}</p>
       <p class="hint">{words.hint}</p>
       <MadeLegend of={marks()} />

@@ -9,11 +9,11 @@ import { usePrinting, useTheme, useWidth } from "../hooks";
 import { useLive } from "../live/state";
 import { calm } from "../theme";
 import { hideTip, showTip } from "../tip";
-import { Answer, wordsOf } from "./answer";
+import { Answer } from "./answer";
 import { Closer } from "./closer";
 import { level, look, out, setLook, useLook, whole, within } from "./look";
 import { place, squares, viewOf } from "./place";
-import type { Run } from "./run";
+import { wordsOf, type Run } from "./run";
 import { Stage } from "./stage";
 import { words } from "./words";
 
@@ -24,7 +24,7 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const theme = useTheme();
   const paper = usePrinting();
-  const { off, engine, plain, changed: changedNext } = useLive();
+  const off = useLive((now) => now.off);
   const sizes = { layers: run.layers, heads: run.attention ? run.heads : 0, first: run.first, tokens: run.first + run.rows };
   const asked = useLook();
   const of = within(asked, sizes);
@@ -142,10 +142,6 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
   };
 
   const atEnd = depth === run.layers;
-  const last = row === run.rows - 1;
-  const useNext = atEnd && last && plain !== null && engine !== null;
-  const before = useNext ? wordsOf(plain.next) : run.words(row, depth);
-  const after = useNext && changedNext !== null ? wordsOf(changedNext.next) : changed === null ? null : changed.words(row, depth);
   const where = depth === 0 ? "before the first layer" : atEnd ? "" : `after layer ${depth - 1}`;
   const spoken = atEnd ? `After ${names[row]} the model says` : `${names[row]}, ${where}: it would say`;
   const label = `${words.alt(vitrine.model, run.rows)} At the end ${names.at(-1)} is followed by ${(changed ?? run).words(run.rows - 1, run.layers)[0]?.name ?? "nothing"}.`;
@@ -172,7 +168,7 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
         <Slider label="Layers" min={0} max={run.layers} value={depth} onChange={(to) => { pause(); setLook({ depth: to === run.layers ? null : to }); }} says={depth === 0 ? "none yet" : atEnd ? `all ${run.layers}` : `up to layer ${depth - 1}`} />
         <Slider label="Token" min={run.first} max={run.first + run.rows - 1} value={run.first + row} onChange={(to) => setLook({ token: to === run.first + run.rows - 1 ? null : to })} says={names[row]!} />
       </div>
-      <Answer says={spoken} before={before} after={after} />
+      <Said says={spoken} run={run} changed={changed} row={row} depth={depth} />
       <Closer run={changed ?? run} names={names} of={of} />
       <figcaption>
         <ul class="machine-legend">
@@ -185,6 +181,16 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
       </figcaption>
     </figure>
   );
+}
+
+/** At the end of the last token, of the engine's own answer, which comes first. */
+function Said({ says, run, changed, row, depth }: { says: string; run: Run; changed: Run | null; row: number; depth: number }) {
+  const end = depth === run.layers && row === run.rows - 1;
+  const plain = useLive((now) => (end ? now.plain : null));
+  const edited = useLive((now) => (end ? now.changed : null));
+  const before = plain === null ? run.words(row, depth) : wordsOf(plain.next);
+  const after = plain !== null && edited !== null ? wordsOf(edited.next) : changed === null ? null : changed.words(row, depth);
+  return <Answer says={says} before={before} after={after} />;
 }
 
 function WordTable({ run, changed, names }: { run: Run; changed: Run | null; names: readonly string[] }) {

@@ -2,9 +2,9 @@
 // tokens that the model would find most likely if it ended there), and how much the tokens attend to each other.
 
 import type { Attention, LogitLens } from "../data";
-import { spelling, visible, vitrine } from "../document";
+import { named, spelling, vitrine } from "../document";
 import { largest, square } from "../pictures/attention-data";
-import type { LensReading } from "../results";
+import type { LensReading, TokenLogprob } from "../results";
 
 /** So many tokens at most are drawn: the last ones. */
 export const mostTokens = 32;
@@ -14,6 +14,10 @@ export interface Word {
   /** As the page spells it. */
   name: string;
   prob: number;
+}
+
+export function wordsOf(list: readonly TokenLogprob[]): Word[] {
+  return list.map((one) => ({ id: one.token, name: named(one.piece, one.token), prob: one.prob }));
 }
 
 export interface Run {
@@ -55,6 +59,17 @@ function weights(layers: number, heads: number, rows: number, fill: (layer: numb
   return (layer, head, target, source) => (layer < layers ? of(layer)[((head ?? heads) * rows + target) * rows + source]! : 0);
 }
 
+/** Of the picture of attention; without it there are none. */
+function weightsOf(patterns: Attention | null, layers: number, heads: number, rows: number, first: number): Run["weight"] {
+  return weights(layers, patterns === null ? 0 : heads, rows, (layer, head, out) => {
+    if (patterns === null) return;
+    const cell = patterns.patterns === null ? null : square(patterns, layer, head);
+    for (let target = 0; target < rows; ++target)
+      if (cell !== null) for (let source = 0; source <= target; ++source) out[target * rows + source] = cell(first + target, first + source) ?? 0;
+      else for (const one of largest(patterns, layer, head, first + target, rows)) if (one.source >= first) out[target * rows + one.source - first] = one.weight;
+  });
+}
+
 /** The run of the page's document. */
 export function runOfDocument(): Run | null {
   const { model, pictures, tokens } = vitrine;
@@ -76,13 +91,7 @@ export function runOfDocument(): Run | null {
         : [seen?.ids[at(row)]?.[depth], seen?.probs[at(row)]?.[depth]];
       return (ids ?? []).map((id, i) => ({ id, name: spelling(id), prob: probs![i]! }));
     },
-    weight: weights(model.nLayers, patterns === null ? 0 : model.nHeads, rows, (layer, head, out) => {
-      if (patterns === null) return;
-      const cell = patterns.patterns === null ? null : square(patterns, layer, head);
-      for (let target = 0; target < rows; ++target)
-        if (cell !== null) for (let source = 0; source <= target; ++source) out[target * rows + source] = cell(first + target, first + source) ?? 0;
-        else for (const one of largest(patterns, layer, head, first + target, rows)) if (one.source >= first) out[target * rows + one.source - first] = one.weight;
-    }),
+    weight: weightsOf(patterns, model.nLayers, model.nHeads, rows, first),
   };
 }
 
@@ -92,16 +101,13 @@ export interface LensAnswer {
   layers: { name: string; positions: ({ position: number } & LensReading)[] }[];
 }
 
-/** The run of the changed model, beside that of the document; `patterns`: [layer][head][target][source]. */
-export function changedRun(plain: Run, lens: LensAnswer, patterns: number[][][][] | null): Run {
+/** The run of the changed model, beside that of the document; `attention`: its picture of attention. */
+export function changedRun(plain: Run, lens: LensAnswer, attention: Attention | null): Run {
   const reading = (row: number, depth: number) => lens.layers[depth]?.positions.find((one) => one.position === plain.first + row);
   return {
     ...plain, lens: true,
     length: (row, depth) => reading(row, depth)?.length ?? null,
-    words: (row, depth) => (reading(row, depth)?.top ?? []).map((one) => ({ id: one.token, name: one.piece === null ? `#${one.token}` : visible(one.piece), prob: one.prob })),
-    weight: patterns === null ? plain.weight : weights(plain.layers, plain.heads, plain.rows, (layer, head, out) => {
-      for (let target = 0; target < plain.rows; ++target)
-        for (let source = 0; source <= target; ++source) out[target * plain.rows + source] = patterns[layer]?.[head]?.[plain.first + target]?.[plain.first + source] ?? 0;
-    }),
+    words: (row, depth) => wordsOf(reading(row, depth)?.top ?? []),
+    weight: attention === null || !plain.attention ? plain.weight : weightsOf(attention, plain.layers, plain.heads, plain.rows, plain.first),
   };
 }

@@ -2,13 +2,7 @@
 
 import type { Model } from "../data";
 import { vitrine } from "../document";
-import { count, number, plural } from "../format";
-
-/** "9.45 million". */
-export function amount(value: number): string {
-  for (const [size, name] of [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]] as const) if (value >= size) return `${number(value / size)} ${name}`;
-  return count(value);
-}
+import { amount, count, plural } from "../format";
 
 export const words = {
   /** What a transformer is, for a reader who has never met one. */

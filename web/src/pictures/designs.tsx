@@ -1,19 +1,12 @@
 // Published designs drawn to one scale, and ways in which query heads share keys and values.
 
 import type { Designs, HeadSharing } from "../data";
-import { count, number, plural, px } from "../format";
+import { amount, count, number, plural, px } from "../format";
 import { useWidth } from "../hooks";
 import { Drawing, type Mark } from "../marks";
 
 const tall = 260;
 const edge = 8;  // left of the first name
-
-/** "2.6 billion" */
-function inWords(n: number): string {
-  if (n >= 1e9) return `${number(Math.round(n / 1e8) / 10)} billion`;
-  if (n >= 1e6) return `${number(Math.round(n / 1e5) / 10)} million`;
-  return count(n);
-}
 
 /** Layers of one kind that follow each other. */
 function runs(windows: readonly (number | null)[]): { window: number | null; from: number; to: number }[] {
@@ -41,7 +34,7 @@ export function SideBySide({ picture: p }: { picture: Designs }) {
   });
   const marks: Mark[] = columns.map(({ d, x, w }) => ({
     x: x + w / 2, y: bottom - ((d.embeddingInLayers + d.layers / 2) * up), series: 0,
-    text: `${d.title}\n${inWords(d.parameters.total)} parameters: embedding ${inWords(d.parameters.embedding)}, attention ${inWords(d.parameters.attention)}, MLP ${inWords(d.parameters.mlp)}\n${plural(d.layers, "layer")} of width ${count(d.dModel)}; window ${d.window}\n${inWords(d.multiplyAdds.total)} multiply-adds for a token, cache ${number(d.cacheBytes / 2 ** 20)} MiB at ${count(d.comparedPositions)}`,
+    text: `${d.title}\n${amount(d.parameters.total)} parameters: embedding ${amount(d.parameters.embedding)}, attention ${amount(d.parameters.attention)}, MLP ${amount(d.parameters.mlp)}\n${plural(d.layers, "layer")} of width ${count(d.dModel)}; window ${d.window}\n${amount(d.multiplyAdds.total)} multiply-adds for a token, cache ${number(d.cacheBytes / 2 ** 20)} MiB at ${count(d.comparedPositions)}`,
   }));
   const names = 250;
   return (
@@ -59,7 +52,7 @@ export function SideBySide({ picture: p }: { picture: Designs }) {
                   <rect key={from} class={window === null ? "design-recurrent" : window > 0 ? "design-local" : "design-attention"} x={x} y={first - to * up} width={attention} height={(to - from) * up} />
                 ))}
                 <rect class="design-table" x={x} y={first - (d.layers + d.headInLayers) * up} width={w} height={d.headInLayers * up} />
-                <text class="bar-name" transform={`translate(${x + w / 2 + 4},${bottom + 8})rotate(-90)`} text-anchor="end">{d.title}: {inWords(d.parameters.total)}</text>
+                <text class="bar-name" transform={`translate(${x + w / 2 + 4},${bottom + 8})rotate(-90)`} text-anchor="end">{d.title}: {amount(d.parameters.total)}</text>
               </g>
             );
           })}
