@@ -15,7 +15,8 @@ function here(): string {
 const made = { prompt: vitrine.prompt?.text ?? vitrine.prompt?.ids?.join(", ") ?? "" };
 
 export function AddressKeeper() {
-  const live = useLive();
+  const prompt = useLive((now) => now.prompt);
+  const off = useLive((now) => now.off);
   const looked = useLook();
   const read = useRef(false);
   /** The anchor that a link of the page has asked for last. */
@@ -31,8 +32,8 @@ export function AddressKeeper() {
     anchor.current = asked.at;
     setLook({ ...asked.look, playing: false });
     if (state().engine !== null) {
-      if (asked.off.length > 0) change({ off: new Set(asked.off) });
-      if (asked.prompt !== null && asked.prompt !== state().prompt) setPrompt(asked.prompt);
+      if (asked.off.join() !== [...state().off].join()) change({ off: new Set(asked.off) });
+      if (asked.prompt !== null && !byIds() && asked.prompt !== state().prompt) setPrompt(asked.prompt);
     }
     if (asked.at !== null) document.getElementById(asked.at)?.scrollIntoView();
   };
@@ -68,6 +69,6 @@ export function AddressKeeper() {
       // A page inside another may not change its address.
     }
   };
-  useEffect(write, [live.prompt, live.off, looked]);
+  useEffect(write, [prompt, off, looked]);
   return null;
 }
