@@ -9,8 +9,8 @@ export interface Engine {
    * Throws what the engine says is wrong.
    */
   ask: <T>(request: string, body: object, lane?: string) => Promise<T | null>;
-  /** As ask, beside the other requests: for what takes long or much memory. */
-  askApart: <T>(request: string, body: object) => Promise<T>;
+  /** As ask, beside the other requests: for what takes long or much memory. Once `signal` is aborted nobody waits for it any more. */
+  askApart: <T>(request: string, body: object, signal?: AbortSignal) => Promise<T>;
   /** Of the last answer: how long the engine took, and how much memory it holds (0: not known). */
   last: () => { milliseconds: number; bytes: number };
   /** Calls `listener` whenever the engine begins or ends its work. */

@@ -30,7 +30,7 @@ export function engineOfServer(): Engine | null {
       const answer = await lines[request === "document" ? 1 : 0]!.ask(request, body, lane);
       return answer === null ? null : read<T>(answer);
     },
-    askApart: async <T>(request: string, body: object) => read<T>(await send(request, JSON.stringify(body), new AbortController().signal)),
+    askApart: async <T>(request: string, body: object, signal = new AbortController().signal) => read<T>(await send(request, JSON.stringify(body), signal)),
     last: () => last,
     onBusy: (listener) => {
       told = listener;

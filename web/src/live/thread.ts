@@ -7,31 +7,45 @@ import type { Failure, Question, Ready, Reply, Start } from "./worker";
 import EngineThread from "./worker?worker&inline";
 
 class Thread {
-  readonly module: Promise<WebAssembly.Module>;
-  private readonly worker = new EngineThread();
+  /** Once it has opened its model. */
+  module!: Promise<WebAssembly.Module>;
+  private worker!: Worker;
   private readonly asked = new Map<number, { settle: (answer: string) => void; refuse: (error: Error) => void }>();
   private count = 0;
   last = { milliseconds: 0, bytes: 0 };
 
   constructor(start: Start) {
+    this.open(start);
+  }
+
+  /** An engine that fails at a question is in no state to answer others: another takes its place. */
+  private open(start: Start): void {
+    const worker = this.worker = new EngineThread();
+    let opened: WebAssembly.Module | undefined;
     this.module = new Promise((settle, refuse) => {
       const fail = (what: string) => {
-        const broken = new Error(what);
+        if (worker !== this.worker) return;
+        const broken = new Error(opened === undefined ? what : `The engine has failed and was started again: ${what}`);
         refuse(broken);
-        for (const one of this.asked.values()) one.refuse(broken);
+        const asked = [...this.asked.values()];
         this.asked.clear();
+        if (opened !== undefined) {
+          worker.terminate();
+          this.open({ ...start, engine: opened });
+        }
+        for (const one of asked) one.refuse(broken);
       };
-      this.worker.addEventListener("error", (event) => fail(event.message || "the engine's thread could not be started"));
-      this.worker.addEventListener("message", ({ data }: MessageEvent<Ready | Reply | Failure>) => {
+      worker.addEventListener("error", (event) => fail(event.message || "the engine's thread could not be started"));
+      worker.addEventListener("message", ({ data }: MessageEvent<Ready | Reply | Failure>) => {
         if ("failed" in data) return fail(data.failed);
-        if ("ready" in data) return settle(data.module);
+        if ("ready" in data) return settle(opened = data.module);
         this.last = { milliseconds: data.milliseconds, bytes: data.bytes };
         this.asked.get(data.id)?.settle(data.answer);
         this.asked.delete(data.id);
       });
     });
     this.module.catch(() => undefined);  // whoever asks is told
-    this.worker.postMessage(start);
+    worker.postMessage(start);
   }
 
   readonly send: Send = async (request, body) => {
@@ -56,10 +70,13 @@ function engineOf(thread: Thread, weights: string | File, name: string): Engine 
       const answer = await line.ask(request, body, lane);
       return answer === null ? null : read<T>(answer);
     },
-    askApart: async <T>(request: string, body: object) => {
-      const apart = new Thread({ engine: await thread.module, weights, name });
+    askApart: async <T>(request: string, body: object, signal = new AbortController().signal) => {
+      const module = await thread.module;
+      signal.throwIfAborted();
+      const apart = new Thread({ engine: module, weights, name });
       try {
-        return read<T>(await apart.send(request, JSON.stringify(body), new AbortController().signal));
+        const left = new Promise<never>((_, refuse) => signal.addEventListener("abort", () => refuse(signal.reason)));
+        return read<T>(await Promise.race([apart.send(request, JSON.stringify(body), signal), left]));
       } finally {
         apart.end();
       }
