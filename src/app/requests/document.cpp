@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "picture/page/page.h"
 #include "requests/shared.h"
@@ -25,6 +26,23 @@ void check_edited(const std::vector<std::string>& names) {
     throw invalid("edits", "\"edits\" change the pictures next-tokens and attention; name them, and no others, in \"pictures\"");
 }
 
+// A document that is asked for piece by piece: one call of DocumentRuns for each question, until it is done.
+struct Unfinished {
+  std::string question;
+  std::unique_ptr<Interventions> planned;
+  std::optional<DocumentRuns> runs;
+};
+
+// Begins the document that the fields ask for.
+void begin(Unfinished& made, Engine& engine, PicturePrompt prompt, PictureOptions options, const std::vector<std::string>& names,
+           const std::string& chapter, const OrderedJson* edits) {
+  if (edits != nullptr) {
+    made.planned = planned_edits(engine, edits, prompt.ids);
+    options.edits = made.planned.get();
+  }
+  made.runs = names.empty() ? explain_runs(engine, prompt, options, chapter) : DocumentRuns(engine, prompt, options, names);
+}
+
 RequestAnswer document_answer(const Host& host, Fields& fields) {
   PicturePrompt prompt = read_prompt(host, fields);
   if (prompt.text) prompt.pieces = host.engine.tokenizer().encode_with_offsets(*prompt.text, prompt.special);
@@ -40,23 +58,26 @@ RequestAnswer document_answer(const Host& host, Fields& fields) {
   if (const std::vector<std::string> known = chapter_names(); std::ranges::find(known, chapter) == known.end())
     throw invalid("chapter", fmt::format("the book has no chapter \"{}\"; it has {}", chapter, fmt::join(known, ", ")));
   const OrderedJson* edits = fields.find("edits");
-  const bool edited = edits != nullptr && !edits->empty();
-  if (edited) check_edited(names);
-  std::unique_ptr<Interventions> planned;
-  std::optional<DocumentRuns> runs;
+  if (edits != nullptr && edits->empty()) edits = nullptr;
+  if (edits != nullptr) check_edited(names);
+  const bool in_pieces = fields.boolean("in_pieces", false) && host.unfinished != nullptr;
+  auto made = std::make_shared<Unfinished>();
+  if (in_pieces) {
+    made->question = json_text(fields.body());
+    const auto before = std::static_pointer_cast<Unfinished>(std::exchange(*host.unfinished, nullptr));
+    if (before != nullptr && before->question == made->question) made = before;
+  }
   RequestAnswer answer;
-  while (answer.json.is_null())
+  do {
     host.run([&](Engine& engine) {
-      if (!runs && edited) {
-        planned = planned_edits(engine, edits, prompt.ids);
-        options.edits = planned.get();
-      }
-      if (!runs)
-        runs = names.empty() ? explain_runs(engine, prompt, options, chapter) : DocumentRuns(engine, prompt, options, names);
-      runs->next();
-      if (runs->done()) answer.json = std::move(*runs).take();
+      if (!made->runs) begin(*made, engine, std::move(prompt), options, names, chapter, edits);
+      made->runs->next();
+      if (made->runs->done()) answer.json = std::move(*made->runs).take();
     });
-  return answer;
+  } while (!in_pieces && answer.json.is_null());
+  if (!answer.json.is_null()) return answer;
+  *host.unfinished = made;
+  return {{{"unfinished", true}}};
 }
 
 }  // namespace
@@ -70,6 +91,9 @@ Request document_request() {
                    {"edits", list,
                     "Changes to the model, in the format of the list interventions in docs/intervene.md; with the "
                     "pictures next-tokens and attention, which then show the changed model."},
+                   {"in_pieces", boolean,
+                    "Make a part of the document and answer `{\"unfinished\": true}`, until the same has been asked often "
+                    "enough; a server answers at once. Default: false."},
                    {"gradients", boolean, "Include the pictures that run the model backward. Default: true."},
                    {"layer", integer, "The layer.", Use::honored, 0, 1e6},
                    {"head", integer, "The head of pictures of one head.", Use::honored, 0, 1e6},

@@ -63,6 +63,7 @@ class Fields {
   /// refused, for a missing one that is required, with `strict` also for one that is unknown.
   Fields(const std::string& body, const std::vector<Field>& table, bool strict = false);
 
+  const OrderedJson& body() const { return body_; }
   const OrderedJson* find(const std::string& name) const;
   bool has(const std::string& name) const { return find(name) != nullptr; }
   std::optional<double> number(const std::string& name) const;

@@ -15,7 +15,8 @@ std::string Live::answer(std::string_view name, const std::string& body) {
     const Host host{.engine = engine_,
                     .name = model_,
                     .run = [this](const auto& work) { work(engine_); },
-                    .threads = engine_.context().pool().threads()};
+                    .threads = engine_.context().pool().threads(),
+                    .unfinished = &unfinished_};
     return request.answer(host, fields).text(fields);
   } catch (const std::exception& error) {
     return json_text({{"error", {{"message", error.what()}}}});

@@ -1,6 +1,7 @@
 #pragma once
 // The engine of a live page: one opened model that answers requests (requests/request.h) in JSON, so that a page asks a
 // WebAssembly module or a server in the same words.
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,7 @@ class Live {
  private:
   std::string model_;
   Engine engine_;
+  std::shared_ptr<void> unfinished_;
 };
 
 }  // namespace vitrine

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ struct Host {
   const std::atomic<bool>* gone = nullptr;  // ends such a step once it is true
 
   // Of some hosts.
+  /// Where an answer that is made in pieces waits until the same is asked again; another question may take its place.
+  std::shared_ptr<void>* unfinished = nullptr;
   bool files = false;  // an answer may be a file
   /// The ids of a conversation by the model's chat template.
   std::function<std::vector<int32_t>(const OrderedJson& messages, Fields& fields)> chat = {};

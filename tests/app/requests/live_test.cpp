@@ -105,6 +105,26 @@ TEST_F(LiveTest, DocumentIsThatOfExplain) {
             Json::parse(explain_document(engine, prompt, options).dump()));
 }
 
+// What is asked in between is answered, and another document takes the place of one that was left.
+TEST_F(LiveTest, DocumentInPiecesIsTheSame) {
+  const Json body = {{"prompt", "The king"}, {"gradients", false}}, other = {{"prompt", "The queen"}, {"gradients", false}};
+  const auto asked = [](Json of) {
+    of["in_pieces"] = true;
+    return of;
+  };
+  const Json unfinished = {{"unfinished", true}};
+  EXPECT_EQ(ask("document", asked(other)), unfinished);
+  Json document = ask("document", asked(body));
+  int pieces = 1;
+  for (; document == unfinished; ++pieces) {
+    if (pieces % 7 == 0) EXPECT_FALSE(ask("next", {{"prompt", "A"}}).contains("error"));
+    document = ask("document", asked(body));
+  }
+  EXPECT_GT(pieces, 20);
+  EXPECT_EQ(document, ask("document", body));
+  EXPECT_EQ(ask("document", asked(other)), unfinished);
+}
+
 TEST_F(LiveTest, DocumentOfSomePictures) {
   const Json all = ask("document", {{"prompt", text}, {"gradients", false}});
   const Json some = ask("document", {{"prompt", text}, {"pictures", {"next-tokens", "attention"}}});

@@ -1,6 +1,6 @@
-// What a reader does, and what is computed then: at every key the next token, after a pause the pictures of the page.
+// What a reader does, and what is computed then: at every key the next token, then the pictures in sight, then the whole page.
 
-import type { Vitrine } from "../data";
+import type { PictureName, Vitrine } from "../data";
 import { mention, replaceDocument, vitrine } from "../document";
 import { withOptions } from "../options";
 import type { Engine } from "./engine";
@@ -9,7 +9,10 @@ import { edits, promptField, samplingFields, set, state, type Next, type Samplin
 import { written } from "./written";
 
 const shownTokens = 64;
-const pause = 500;
+/** Milliseconds without a key. */
+const pause = 40;
+/** Pixels above and below the window. */
+const nearWindow = 200;
 /** The pictures of the run that the engine draws of a changed model, too. */
 const editedPictures = ["next-tokens", "attention"] as const;
 
@@ -68,35 +71,12 @@ async function predictChanged(): Promise<void> {
   const { engine, prompt, sampling } = state();
   const changes = edits(state());
   if (engine === null || changes.length === 0) return set({ changed: null, edited: null, trouble: "" });
-  void drawEdited();
   try {
-    const changed = await engine.ask<Next>("next", { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens, edits: changes }, "changed");
+    const asked = engine.ask<Next>("next", { ...promptField(prompt), ...samplingFields(sampling), top: shownTokens, edits: changes }, "changed");
+    void drawEdited();
+    const changed = await asked;
     if (changed !== null) set({ changed, trouble: "" });
   } catch (error) {
-    told(error);
-  }
-}
-
-/** Shows the pictures of the document that `made` gives, unless the prompt has changed by then. `whole`: nothing was left out of it. */
-async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => Promise<Vitrine | null>): Promise<void> {
-  const { engine, prompt } = state();
-  if (engine === null) return;
-  set({ drawing: true });
-  try {
-    const document = await made(engine, promptField(prompt));
-    // Another prompt, or the reader's own model, may have come in between.
-    if (document === null || prompt !== state().prompt || engine !== state().engine) return;
-    const now = withOptions(document, engine.commandOptions);
-    // A prompt of one token has no step of gradients; the next one has it again.
-    if (whole && now.steps.length >= fullest.steps.length) fullest = now;
-    const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(fullest, now);
-    replaceDocument(kept);
-    set({ drawing: false, old, edited: null });
-    drawAgain();
-    void drawEdited();
-  } catch (error) {
-    if (engine !== state().engine) return;
-    set({ drawing: false });
     told(error);
   }
 }
@@ -104,17 +84,118 @@ async function drawFrom(whole: boolean, made: (engine: Engine, body: object) => 
 /** Which document the page is made of. */
 const chapter = () => (vitrine.chapter === undefined ? {} : { chapter: vitrine.chapter.name });
 
-const draw = () => drawFrom(false, (engine, body) => engine.ask<Vitrine>("document", { ...body, ...chapter(), gradients: false }, "document"));
+/** Another prompt, or the reader's own model, may have come while the engine worked. */
+function stands({ engine, prompt }: State): boolean {
+  return prompt === state().prompt && engine === state().engine;
+}
 
-/** The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. */
-export const drawGradients = () => drawFrom(true, (engine, body) => engine.askApart<Vitrine>("document", { ...body, ...chapter(), gradients: true }));
+/** Pictures that are near the window, and those that the top of the page is made of. */
+function nearPictures(): PictureName[] {
+  const names = new Set<PictureName>(["next-tokens", "attention"]);
+  const near = (element: Element) => {
+    const { top, bottom } = element.getBoundingClientRect();
+    return bottom > -nearWindow && top < window.innerHeight + nearWindow;
+  };
+  if (near(document.getElementById("top")!)) names.add("logit-lens");
+  for (const figure of document.querySelectorAll<HTMLElement>("figure[data-picture]")) if (near(figure)) names.add(figure.dataset["picture"] as PictureName);
+  return [...names].filter((name) => {
+    const picture = vitrine.pictures[name];
+    return picture?.available === true && picture.made.includes("run");
+  });
+}
+
+/** The page for the state's prompt: first what a reader sees of it, then all of it. */
+async function draw(): Promise<void> {
+  const now = state();
+  const { engine } = now;
+  if (engine === null) return;
+  try {
+    const fields = promptField(now.prompt);
+    const names = nearPictures();
+    const answer = names.length === 0 ? vitrine : await engine.ask<Vitrine>("document", { ...fields, ...chapter(), pictures: names, gradients: false }, "near");
+    if (answer === null || !stands(now)) return;
+    const pictures = names.length === 0 ? {} : showFirst(withOptions(answer, engine.commandOptions));
+    void drawEdited();
+    const whole = await inPieces(engine, { ...fields, ...chapter(), gradients: false }, now);
+    if (whole !== null && stands(now)) show(engine, { ...whole, pictures: { ...whole.pictures, ...pictures } }, false);
+  } catch (error) {
+    if (!stands(now)) return;
+    set({ drawing: false });
+    told(error);
+  }
+}
+
+/** Draws the page with some pictures of another prompt, which it returns; the text and the other pictures follow. */
+function showFirst({ prompt, tokens, pieces, pictures: made }: Vitrine): Vitrine["pictures"] {
+  // Those that run the model backward are drawn by themselves.
+  const pictures = Object.fromEntries(Object.entries(made).filter(([, picture]) => picture?.available === true)) as Vitrine["pictures"];
+  replaceDocument({ ...vitrine, prompt, tokens, pieces: { ...vitrine.pieces, ...pieces }, pictures: { ...vitrine.pictures, ...pictures } });
+  set({ edited: null });
+  drawAgain();
+  return pictures;
+}
+
+/** A document that the engine makes piece by piece, so that it answers others in between. */
+async function inPieces(engine: Engine, body: object, now: State): Promise<Vitrine | null> {
+  while (stands(now)) {
+    const answer = await engine.ask<Vitrine | { unfinished: true }>("document", { ...body, in_pieces: true }, "document");
+    if (answer === null || !("unfinished" in answer)) return answer;
+  }
+  return null;
+}
+
+/** Draws the page of a document. `whole`: nothing was left out of it. */
+function show(engine: Engine, document: Vitrine, whole: boolean): void {
+  // What is the same needs no drawing.
+  const pictures = Object.fromEntries(Object.entries(document.pictures).map(([name, picture]) => {
+    const shown = vitrine.pictures[name as PictureName];
+    return [name, JSON.stringify(shown) === JSON.stringify(picture) ? shown : picture];
+  })) as Vitrine["pictures"];
+  const now = { ...withOptions(document, engine.commandOptions), pictures };
+  // A prompt of one token has no step of gradients; the next one has it again.
+  if (whole && now.steps.length >= fullest.steps.length) fullest = now;
+  const { kept, old } = whole ? { kept: now, old: new Set<string>() } : keepSteps(fullest, now);
+  replaceDocument(kept);
+  set({ drawing: false, old });
+  drawAgain();
+}
+
+let backward = new AbortController();
+
+/**
+ * The pictures with those that need the model run backward, in a thread of its own: they take long, and much memory. False: not now,
+ * because the page is being drawn already.
+ */
+export function drawGradients(): boolean {
+  const now = state();
+  if (now.engine === null || now.drawing) return false;
+  set({ drawing: true });
+  void runBackward(now.engine, now);
+  return true;
+}
+
+async function runBackward(engine: Engine, now: State): Promise<void> {
+  backward = new AbortController();
+  try {
+    const document = await engine.askApart<Vitrine>("document", { ...promptField(now.prompt), ...chapter(), gradients: true }, backward.signal);
+    if (!stands(now)) return;
+    show(engine, document, true);
+    void drawEdited();
+  } catch (error) {
+    if (!stands(now)) return;
+    set({ drawing: false });
+    told(error);
+  }
+}
 
 export function setPrompt(prompt: string): void {
   const { where, off, units } = state();
   // Positions mean other tokens in another prompt.
   const kept = new Set([...off].filter((name) => !name.startsWith("position ")));
   set({ prompt, drawing: true, ...(where === null ? {} : { where: null }), ...(kept.size === off.size ? {} : { off: kept }), ...(units.size === 0 ? {} : { units: new Map() }) });
+  backward.abort();
   void predict();
+  // Behind the answer; while keys follow each other, only the last prompt is drawn.
   clearTimeout(timer);
   timer = setTimeout(() => void draw(), pause);
 }
@@ -186,11 +267,12 @@ function putModel(engine: Engine, document: Vitrine): void {
   const [was, shown, whole] = [state(), vitrine, fullest];
   const { kept, old } = keepSteps(fullest, document);
   clearTimeout(timer);
+  backward.abort();
   try {
     fullest = kept;
     replaceDocument(kept);
     engine.onBusy((busy) => set({ busy }));
-    set({ engine, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
+    set({ engine, models: was.models + 1, plain: null, changed: null, edited: null, off: new Set(), where: null, steering: null, units: new Map(), old, trouble: "", busy: false, drawing: false });
     drawAgain();
   } catch (error) {
     fullest = whole;

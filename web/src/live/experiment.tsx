@@ -32,8 +32,9 @@ const trials: Record<ExperimentName, Trial> = {
 /** The experiments of a step, on a page that runs the model. */
 export function Experiments({ step }: { step: Step }) {
   const live = useLive((now) => now.engine !== null);
+  const models = useLive((now) => now.models);
   if (!live) return null;
-  return <><Redraw step={step.id} />{step.experiments.map((name) => <One key={name} name={name} />)}</>;
+  return <><Redraw step={step.id} />{step.experiments.map((name) => <One key={`${models} ${name}`} name={name} />)}</>;
 }
 
 /** Asks the engine only while it is near the window: a page has many, and each would ask at every key. */

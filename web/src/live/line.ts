@@ -1,7 +1,9 @@
 // Questions that wait for one engine, which answers one at a time.
 
-/** Requests that a reader waits for at every key come before those that may wait. */
-const later = new Set(["document"]);
+/** What a reader waits for at every key comes before what the page asks beside it, and that before pictures. */
+function rank(request: string): number {
+  return request === "next" ? 0 : request === "document" ? 2 : 1;
+}
 
 interface Waiting {
   request: string;
@@ -32,7 +34,7 @@ export class Line {
       const old = lane === undefined ? -1 : this.waiting.findIndex((one) => one.lane === lane);
       if (old >= 0) this.waiting.splice(old, 1)[0]!.settle(null);
       if (lane !== undefined && this.running?.lane === lane) this.running.stop.abort();
-      const before = later.has(request) ? -1 : this.waiting.findIndex((other) => later.has(other.request));
+      const before = this.waiting.findIndex((other) => rank(other.request) > rank(request));
       this.waiting.splice(before < 0 ? this.waiting.length : before, 0, { request, body: JSON.stringify(body), lane, stop: new AbortController(), settle, refuse });
       void this.next();
     });

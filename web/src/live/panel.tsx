@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { space } from "../document";
-import { percent, plural } from "../format";
+import { percent, plural, px } from "../format";
 import { allOn, setPrompt } from "./actions";
 import { BeforeAfterBar } from "./before-after";
 import { byIds, edits, useLive, type Next } from "./state";
@@ -11,26 +11,32 @@ import { TokenButton } from "./token";
 const shown = 5;
 
 export function Panel() {
-  const now = useLive();
+  const [prompt, trouble, plain, changed] = [useLive((now) => now.prompt), useLive((now) => now.trouble), useLive((now) => now.plain), useLive((now) => now.changed)];
+  const busy = useLive((now) => now.busy || now.drawing);
+  const changes = useLive((now) => edits(now).length);
   const dock = useRef<HTMLDivElement>(null);
   // What the dock covers can be scrolled into sight.
   useLayoutEffect(() => {
-    const measure = () => document.documentElement.style.setProperty("--dock", `${dock.current!.offsetHeight}px`);
+    // Not as a property that all elements inherit: each would be styled anew.
+    const measure = () => {
+      const high = px(dock.current!.offsetHeight);
+      document.documentElement.style.scrollPaddingBottom = `calc(${high} + 1rem)`;
+      document.body.style.paddingBottom = high;
+    };
     const observer = new ResizeObserver(measure);
     observer.observe(dock.current!);
     return () => observer.disconnect();
   }, []);
-  const changes = edits(now).length;
   return (
-    <section class="dock" ref={dock} data-busy={now.busy || now.drawing} aria-label="The prompt and what comes next">
-      {now.trouble !== "" && <p class="dock-trouble" role="alert">{now.trouble}</p>}
-      <EndsWithSpace prompt={now.prompt} />
+    <section class="dock" ref={dock} data-busy={busy} aria-label="The prompt and what comes next">
+      {trouble !== "" && <p class="dock-trouble" role="alert">{trouble}</p>}
+      <EndsWithSpace prompt={prompt} />
       <div class="dock-bar">
         <label class="dock-prompt">
           <span>{byIds() ? "Token ids" : "Prompt"}</span>
-          <textarea rows={1} spellcheck={false} autocomplete="off" value={now.prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
+          <textarea rows={1} spellcheck={false} autocomplete="off" value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
         </label>
-        <NextOnes before={now.changed === null ? null : now.plain} after={now.changed ?? now.plain} />
+        <NextOnes before={changed === null ? null : plain} after={changed ?? plain} />
         {changes > 0 && <button type="button" class="dock-changes" onClick={allOn}>Undo {plural(changes, "change")}</button>}
       </div>
     </section>

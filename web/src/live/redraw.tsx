@@ -11,12 +11,13 @@ export function Redraw({ step }: { step: string }) {
 }
 
 function Waiting() {
-  const { drawing, prompt } = useLive();
+  const drawing = useLive((now) => now.drawing);
+  const prompt = useLive((now) => now.prompt);
   const [box, seen] = useSeen<HTMLDivElement>("0px");
   const [tried, trying] = useState<string | null>(null);
   const draw = () => {
+    if (!drawGradients()) return;
     trying(prompt);
-    void drawGradients();
   };
   useEffect(() => {
     if (seen && !drawing && tried !== prompt) draw();
@@ -32,7 +33,8 @@ function Waiting() {
 
 /** On a page whose first document was made without gradients, as a server's is: the steps that run the model backward, on request. */
 export function Backward() {
-  const { engine, drawing } = useLive();
+  const engine = useLive((now) => now.engine);
+  const drawing = useLive((now) => now.drawing);
   if (engine === null || vitrine.tokens.length < 2 || vitrine.pictures["gradient-norms"]?.available !== false) return null;
-  return <p class="redraw"><button type="button" disabled={drawing} onClick={() => void drawGradients()}>{drawing ? "Drawing …" : "Draw the steps that run the model backward"}</button></p>;
+  return <p class="redraw"><button type="button" disabled={drawing} onClick={drawGradients}>{drawing ? "Drawing …" : "Draw the steps that run the model backward"}</button></p>;
 }

@@ -2,9 +2,10 @@
 // their own stand here.
 
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import { Charts } from "../charts";
 import type { PictureName } from "../data";
-import { edition, vitrine } from "../document";
+import { vitrine } from "../document";
 import { Figure } from "../figure";
 import { Changes, useEdited } from "../live/changes";
 import { tablesOf } from "../tables";
@@ -57,10 +58,26 @@ const drawings: Record<string, (props: { picture: never }) => JSX.Element> = {
   "sinusoid-wheel": Wheels,
 };
 
+const numbers = new WeakMap<object, number>();
+let count = 0;
+
+/** Another one for each picture that takes this one's place. */
+function numberOf(picture: object): number {
+  const known = numbers.get(picture) ?? ++count;
+  numbers.set(picture, known);
+  return known;
+}
+
 export function Picture({ name }: { name: PictureName }): JSX.Element | null {
   const own = vitrine.pictures[name];
   const edited = useEdited(name);
   const picture = edited ?? own;
+  // Drawn once for each picture: the page's text may change around it, and while others are on their way it is that of another prompt.
+  const drawing = useMemo(() => {
+    if (picture?.available !== true) return null;
+    const Draw = (drawings[name] ?? Charts) as (props: { picture: unknown }) => JSX.Element;
+    return <Draw key={numberOf(picture)} picture={picture} />;
+  }, [picture]);
   if (picture === undefined) return null;
   if (!picture.available)
     return (
@@ -68,11 +85,10 @@ export function Picture({ name }: { name: PictureName }): JSX.Element | null {
         <strong>{picture.title}</strong> {picture.reason}
       </div>
     );
-  const Draw = (drawings[name] ?? Charts) as (props: { picture: unknown }) => JSX.Element;
   return (
     <Figure name={name} title={picture.title} caption={picture.caption} alt={picture.alt} made={picture.made} wide={picture.wide} table={() => tablesOf(picture)}>
       <Changes made={picture.made} edited={edited !== null} />
-      <Draw key={edition} picture={picture} />
+      {drawing}
     </Figure>
   );
 }
