@@ -345,13 +345,10 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     assert.equal(await page.locator("figure .unchanged").count(), ofRun);
     const answer = (await page.locator(".dock-next li").first().textContent()) ?? "";
     const figure = page.locator("figure[data-picture=next-tokens]");
-    // An engine without such pictures leaves them as they are, and they say so.
-    if ((await figure.locator(".edited").count()) === 1) {
-      assert.match((await figure.locator(".edited").textContent()) ?? "", /^With your 2 changes/);
-      assert.match((await page.locator("figure[data-picture=attention] .edited").textContent()) ?? "", /^With your 2 changes/);
-      const shown = await figure.locator(".cell").evaluateAll((all) => all.filter((cell) => cell.getAttribute("data-at")?.startsWith("0 ")).at(-1)?.textContent);
-      assert.equal(shown, answer, "the picture and the dock say two things");
-    }
+    assert.match((await figure.locator(".edited").textContent()) ?? "", /^With your 2 changes/);
+    assert.match((await page.locator("figure[data-picture=attention] .edited").textContent()) ?? "", /^With your 2 changes/);
+    const shown = await figure.locator(".cell").evaluateAll((all) => all.filter((cell) => cell.getAttribute("data-at")?.startsWith("0 ")).at(-1)?.textContent);
+    assert.equal(shown, answer, "the picture and the dock say two things");
     assert.match((await page.locator("figure[data-picture=logit-lens] .unchanged").textContent()) ?? "", /2 changes/);
     await page.locator(".dock-changes").click();
     await page.locator(".unchanged").first().waitFor({ state: "detached" });
@@ -396,8 +393,8 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await page.locator(".dock textarea").fill("The wolf said to");
     await page.waitForFunction(() => /** @type {any} */ (window.vitrine).prompt.text === "The wolf said to");
     assert.deepEqual(await headings(), before);
-    assert.equal(await page.locator("#back-propagation figure").count(), 0, "pictures of the old prompt");
     await page.locator("#back-propagation .redraw").waitFor();
+    assert.equal(await page.locator("#back-propagation figure").count(), 0, "pictures of the old prompt");
     assert.equal(await page.locator("#lacking [data-picture^=gradient]").count(), 0);
     await page.locator("#back-propagation").evaluate((step) => step.scrollIntoView({ block: "start", behavior: "instant" }));
     await page.locator("#back-propagation figure[data-picture=gradient-norms]").waitFor();
@@ -550,6 +547,95 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await train.locator("[role=status], .live-head", { hasText: /Should follow: |The loss on “le”/ }).first().waitFor();
     assert.doesNotMatch((await train.textContent()) ?? "", /--target|interventions|edits:|recipe:/);
     assert.equal(await page.locator(".dock-trouble").count(), 0, "what was wrong is put right");
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  for (const chapter of ["gpt2", "heads", "gemma2", "trainable"])
+    test(`what the texts of the chapter ${chapter} name can be tried there`, async () => {
+      const other = join(folder, `${chapter}.html`);
+      run(`vitrine explain --live --no-gradients --chapter ${chapter} --out ${chapter}.html '${prompt}'`);
+      const { page, faults } = await openAddress(browser, `file://${other}`, (url) => url === `file://${other}` || url.startsWith("blob:null/"));
+      await page.locator(".dock-next li").first().waitFor();
+      /** @type {{id: string, experiments: typeof experiments[number][]}[]} */
+      const steps = await page.evaluate(() => /** @type {any} */ (window.vitrine).steps);
+      const named = steps.flatMap((step) => step.experiments.map((name) => [step.id, name]));
+      assert.deepEqual(await page.locator(".experiment").evaluateAll((all) => all.map((one) => [one.closest("section[id]")?.id, one.getAttribute("data-experiment")])), named);
+      for (const step of steps) for (const name of step.experiments) assert.doesNotMatch((await (await trial(page, name)).textContent()) ?? "", /NaN|undefined|The engine is starting/, `${step.id}: ${name}`);
+      assert.equal(await page.locator("[role=alert]").count(), 0);
+      if (steps.some((step) => step.experiments.includes("train"))) assert.ok((await trained(page))[0] > 0);
+      assert.deepEqual(faults, []);
+      await page.context().close();
+    });
+
+  test("how long a reader waits: printed, not judged", async (t) => {
+    const { page, faults } = await openLive();
+    await page.evaluate(() => { location.hash = "#look=1"; });
+    await quiet(page);
+    /** Milliseconds until what `act` changes is drawn: a page-side loop over frames. @param {{ act: string, text: string, done: string }} what */
+    const wait = (what) => page.evaluate(({ act, text, done }) => new Promise((settle) => {
+      const from = performance.now();
+      if (act === "") {
+        const area = /** @type {HTMLTextAreaElement} */ (document.querySelector(".dock textarea"));
+        area.value = text;
+        area.dispatchEvent(new Event("input", { bubbles: true }));
+      } else /** @type {HTMLElement} */ (document.querySelector(act)).click();
+      const look = () => (done === "" ? /** @type {any} */ (window.vitrine).prompt.text === text : document.querySelector(done) !== null) ? requestAnimationFrame(() => settle(performance.now() - from)) : requestAnimationFrame(look);
+      look();
+    }), what);
+    /** @type {number[]} */
+    const off = [];
+    /** @type {number[]} */
+    const first = [];
+    /** @type {number[]} */
+    const whole = [];
+    for (const text of ["Once upon a time there was a queen who had a son, and he", "Once upon a time there was a king who had a son, and she", "Once upon a time there was a wolf who had a son, and it"]) {
+      off.push(await wait({ act: ".closer-switch", text: "", done: ".dock-next .ba-before" }));
+      await quiet(page);
+      await page.locator(".dock-changes").click();
+      await quiet(page);
+      const from = performance.now();
+      first.push(await wait({ act: "", text, done: "" }));
+      await quiet(page);
+      whole.push(performance.now() - from);
+    }
+    for (const [what, all] of /** @type {const} */ ([["a head switched off: the answer", off], ["16 tokens: pictures in sight", first], ["16 tokens: the whole page", whole]])) t.diagnostic(`${what} after ${all.map(Math.round).join(", ")} ms`);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("an engine that fails at a question says so, and answers the next", async () => {
+    const { page } = await openLive();
+    const [engine] = page.workers();
+    assert.ok(engine !== undefined);
+    await engine.evaluate(() => { TextEncoder.prototype.encode = () => { throw new Error("no memory"); }; });
+    await page.locator(".dock textarea").fill("The queen");
+    await page.locator(".dock-trouble", { hasText: "The engine has failed and was started again: no memory" }).waitFor();
+    await page.locator(".dock textarea").fill("The queen had");
+    await page.locator("h1", { hasText: "The queen had" }).waitFor();
+    await quiet(page);
+    assert.equal(await page.locator(".dock-trouble").count(), 0);
+    await page.context().close();
+  });
+
+  test("an address brings parts that are off, and another one switches them on again", async () => {
+    const { page, faults } = await openLive();
+    await page.evaluate(() => { location.hash = "#off=1.3,mlp.2"; });
+    await page.locator(".dock-changes", { hasText: "2 changes" }).waitFor();
+    await page.evaluate(() => { location.hash = "#depth=3"; });
+    await page.locator(".dock-changes").waitFor({ state: "detached" });
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("a page of ids takes no text from its address", async () => {
+    const ids = join(folder, "ids.html");
+    run(`vitrine explain --live --out ids.html --tokens 2,651,77,89 --model "$(ls *.gguf | head -1)"`);
+    const { page, faults } = await openAddress(browser, `file://${ids}#prompt=The+queen`, (url) => url.startsWith(`file://${ids}`) || url.startsWith("blob:null/"));
+    await page.locator(".dock-next li").first().waitFor();
+    await quiet(page);
+    assert.equal(await page.locator(".dock textarea").inputValue(), "2, 651, 77, 89");
+    assert.equal(await page.locator(".dock-trouble").count(), 0);
     assert.deepEqual(faults, []);
     await page.context().close();
   });

@@ -108,7 +108,6 @@ for (const [what, args] of Object.entries(prompts))
     test("the weight in the note of a cell is the traced one", async () => {
       const { page } = await open(browser, join(folder, "page.html"));
       await settle(page);
-      await settle(page);
       const n = await page.evaluate(() => /** @type {any} */ (window.vitrine).tokens.length);
       const grid = page.locator(".enlarged-grid .heat-area");
       await show(grid);
@@ -131,7 +130,6 @@ for (const [what, args] of Object.entries(prompts))
 
     test("the length in the note of a gradient's cell is that of the traced gradient", async () => {
       const { page } = await open(browser, join(folder, "page.html"));
-      await settle(page);
       await settle(page);
       const figure = page.locator('figure[data-picture="gradient-hooks"]');
       await figure.getByText("attn.hook_z", { exact: true }).click();

@@ -117,7 +117,9 @@ TEST_F(LiveTest, DocumentInPiecesIsTheSame) {
   Json document = ask("document", asked(body));
   int pieces = 1;
   for (; document == unfinished; ++pieces) {
-    if (pieces % 7 == 0) EXPECT_FALSE(ask("next", {{"prompt", "A"}}).contains("error"));
+    if (pieces % 7 == 0) {
+      EXPECT_FALSE(ask("next", {{"prompt", "A"}}).contains("error"));
+    }
     document = ask("document", asked(body));
   }
   EXPECT_GT(pieces, 20);
