@@ -61,6 +61,7 @@ Json identity_json(const TrainIdentity& i) {
       {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimizer", i.optimizer}};
   if (!i.lora.empty()) json["lora"] = i.lora;
   if (!i.dpo.empty()) json["dpo"] = i.dpo;
+  if (!i.masked.empty()) json["masked"] = i.masked;
   if (!i.data_weights.empty()) json["data_weights"] = i.data_weights;
   return json;
 }

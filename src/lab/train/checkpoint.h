@@ -36,6 +36,7 @@ struct TrainIdentity {
   std::string data_weights = {};  // of a mixture's folders; empty: there is one
   std::string optimizer;
   std::string dpo = {};         // what preferences are learned by; empty: they are not
+  std::string masked = {};      // how tokens are hidden; empty: next tokens are learned
   std::string lora = {};        // the adapter that learns; empty: the whole model
   std::string model_path = {};  // that learning began from; empty: fresh weights, or not known any more
   Json model_config = {};       // of fresh weights, as it was given; null: none was, or not known any more

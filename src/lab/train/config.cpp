@@ -289,6 +289,25 @@ DistillOptions read_distill(const YamlValue& value) {
   return d;
 }
 
+MaskingOptions read_masked(const YamlValue& value) {
+  value.allow(Names{"share", "mask", "random", "token"});
+  MaskingOptions o;
+  read(value, "share", o.share, 1e-6, 1, "a share of the tokens from 1e-6 to 1");
+  read(value, "mask", o.mask, 0, 1, "a share of the scored tokens from 0 to 1");
+  read(value, "random", o.random, 0, 1, "a share of the scored tokens from 0 to 1");
+  if (o.mask + o.random > 1 + 1e-9)
+    value.fail("mask and random are shares of the scored tokens, so they are at most 1 together; here they are " +
+               Json(o.mask + o.random).dump());
+  if (const auto token = value.find("token")) {
+    if (token->is_quoted() || !token->as_whole())
+      o.token = token->text();
+    else
+      o.id = static_cast<int32_t>(token->whole(0, kMost));
+    if (!o.id && o.token.empty()) token->fail("expected a piece of the vocabulary, such as \"[MASK]\", or an id");
+  }
+  return o;
+}
+
 // Refuses what transformers' Trainer and nanoGPT call a key, with its name here or what there is instead.
 void point_to_ours(const YamlValue& y) {
   static constexpr std::pair<const char*, const char*> kOthers[] = {
@@ -329,6 +348,8 @@ void point_to_ours(const YamlValue& y) {
       {"save_steps", "checkpoint.every"},
       {"save_total_limit", "checkpoint.keep"},
       {"output_dir", "out"},
+      {"mlm", "masked"},
+      {"mlm_probability", "masked.share"},
       {"out_dir", "out"},
   };
   for (const auto& [theirs, ours] : kOthers)
@@ -388,7 +409,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "distill",       "metrics",
                 "dpo",           "tasks",
                 "tasks_every",   "tasks_limit",
-                "optimiser"});
+                "masked",        "optimiser"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -429,6 +450,10 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
     read(*dpo, "beta", c.dpo->beta, 1e-6, 1e6, "a number from 1e-6 to 1e6");
     if (c.distill || !c.kl_to.empty()) dpo->fail("it is a loss of its own: leave distill and kl_to out");
   }
+  if (const auto masked = y.find("masked")) {
+    c.masked = read_masked(*masked);
+    if (c.distill || c.dpo || !c.kl_to.empty()) masked->fail("it is a loss of its own: leave dpo, distill and kl_to out");
+  }
   read(y, "recompute", c.recompute);
   if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));
@@ -455,6 +480,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (c.sample_every > 0 && c.sample_prompts.empty())
     y.find("sample_every")->fail("set sample_prompts too: a list of texts to continue");
   if (c.sample_every == 0 && !c.sample_prompts.empty()) y.find("sample_prompts")->fail("set sample_every too");
+  for (const char* key : {"tasks_every", "sample_every"})
+    if (const auto given = y.find(key); given && c.masked)
+      given->fail("it needs next tokens, and with masked the model learns to fill masks. Leave it out");
   if (const auto checkpoint = y.find("checkpoint")) {
     checkpoint->allow(Names{"every", "keep", "best"});
     read(*checkpoint, "every", c.save_every, 1);

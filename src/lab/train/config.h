@@ -9,6 +9,7 @@
 #include "model/form.h"
 #include "train/distill_options.h"
 #include "train/learner.h"
+#include "train/masking.h"
 #include "train/metric_files.h"
 #include "train/schedule.h"
 
@@ -55,6 +56,7 @@ struct TrainConfig {
   double kl_weight = 0;                   // of the divergence from it
   std::optional<DistillOptions> distill;  // a teacher
   std::optional<PreferenceOptions> dpo;   // the data are preferences
+  std::optional<MaskingOptions> masked;   // tokens are hidden, and learned; nothing: the next tokens are
 
   int64_t eval_every = 0, eval_batches = 0;  // 0: never; 0: all of the validation data
   int64_t tasks_every = 0, tasks_limit = 0;  // 0: never; 0: all items

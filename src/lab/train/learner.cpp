@@ -7,6 +7,7 @@
 #include "kernels/table.h"
 #include "model/abilities.h"
 #include "ops/elementwise.h"
+#include "train/masking.h"
 #include "train/scored_rows.h"
 
 namespace vitrine {
@@ -20,7 +21,10 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
                                    comm().size() == 1 ? Parameters::Grads::first_sets : Parameters::Grads::added)),
       shards_(parameters_, comm(), Optimizer::whole(options.optimizer, parameters_)),
       tape_(options.recompute) {
-  require_next_token(engine_.model(), engine_.name(), "Training on next tokens");
+  if (options.masked)
+    require_fills_masks(engine_.model(), engine_.name(), "Training on masked tokens");
+  else
+    require_next_token(engine_.model(), engine_.name(), "Training on next tokens");
   if (engine_.opened().adapter == nullptr) {  // copied
     VITRINE_CHECK(engine_.opened().files.kind == ModelFiles::Kind::huggingface, "a GGUF model is brought into that form first");
     if (engine_.opened().gguf == nullptr) engine_.opened().checkpoint = Checkpoint("");  // which also holds the vocabulary

@@ -29,6 +29,7 @@ struct LearnerOptions {
   Comm* comm = nullptr;               // the processes that learn together and each have a part of the batch; null: alone
   std::optional<double> ema = {};     // decay of an average of the weights that is kept beside them
   bool dropout = true;                // false: the model's dropout does nothing
+  bool masked = false;                // labels are of the tokens at their own positions, in a model in both directions
 };
 
 /// A model whose predictions learning is drawn to: adds weight · divergence to the loss. Its pass leaves nothing on the tape,

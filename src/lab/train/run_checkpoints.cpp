@@ -18,6 +18,11 @@ std::string lora_text(const TrainConfig& config, uint64_t base) {
          (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
+std::string masked_text(const MaskingOptions& o, int32_t mask) {
+  return "share " + Json(o.share).dump() + ", mask " + Json(o.mask).dump() + ", random " + Json(o.random).dump() + ", by token " +
+         std::to_string(mask);
+}
+
 const char* name_of(OptimizerOptions::Kind kind) {
   constexpr const char* kOptimizers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
   return kOptimizers[static_cast<size_t>(kind)];
@@ -67,6 +72,7 @@ void TrainRun::restore() {
                .data_weights = data_->weights_text(),
                .optimizer = name_of(config_.optimizer.kind),
                .dpo = config_.dpo ? "beta " + Json(config_.dpo->beta).dump() : "",
+               .masked = masker_ ? masked_text(*config_.masked, masker_->mask()) : "",
                .lora = config_.lora ? lora_text(config_, base_) : "",
                .model_path = config_.model,
                .model_config = given_model_config(config_, checkpoint_ >= 0)};

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "io/file_checks.h"
+#include "model/abilities.h"
 #include "model/config_file.h"
 #include "model/fingerprint.h"
 #include "runtime/model_tokenizer.h"
@@ -62,6 +63,13 @@ Learner TrainRun::make_learner() {
                      (config_.lora ? " learns a whole model" : " learns an adapter") + ", and the configuration has " +
                      (config_.lora ? "" : "no ") + "lora. Set it back, or begin a new run with another out:");
   OpenedModel opened = open_starting_model(config_, checkpoint);
+  if (config_.masked)
+    require_fills_masks(*opened.model, opened.files.name, config_.path + ": masked");
+  else if (!predicts_next(*opened.model))
+    throw InputError(
+        config_.path + ": " + opened.files.name + " (" + opened.model->shape().family +
+        ") reads a text in both directions, so it cannot learn next tokens, which it sees. Set masked: {} to train it "
+        "on masked tokens");
   if (config_.lora) base_ = fingerprint_of(opened);
   if (config_.lora && checkpoint_ < 0) {
     try {
@@ -84,7 +92,8 @@ Learner TrainRun::make_learner() {
                          .threads = config_.threads > 0 ? static_cast<int>(config_.threads) : cores_of_rank(comm_),
                          .bf16 = config_.bf16,
                          .comm = &comm_,
-                         .ema = config_.ema};
+                         .ema = config_.ema,
+                         .masked = config_.masked.has_value()};
   if (checkpoint_ < 0 && config_.model.empty()) {
     options.init = config_.init;
     options.init->std = initializer_range(opened.files);
@@ -141,6 +150,7 @@ void TrainRun::open_data() {
     reference_.emplace(config_.out);
     learner_.set_preference(*config_.dpo);
   }
+  if (config_.masked) find_mask();
   if (config_.tasks_every > 0 && !engine.has_tokenizer())
     throw InputError(config_.path + ": tasks are texts, and the model has no tokenizer. " +
                      (config_.model.empty() ? "Set model.tokenizer, or leave them out" : "Leave them out"));
@@ -160,6 +170,17 @@ void TrainRun::open_data() {
     }
 }
 
+void TrainRun::find_mask() {
+  const Engine& engine = learner_.engine();
+  const Tokenizer* const tokenizer = engine.has_tokenizer() ? &engine.tokenizer() : nullptr;
+  const int32_t mask = mask_for_training(*config_.masked, engine.opened(), tokenizer, config_.path + ": masked");
+  std::vector<bool> special;
+  for (int32_t id = 0; tokenizer != nullptr && id < tokenizer->vocab_size(); ++id) special.push_back(tokenizer->is_control(id));
+  const int64_t known = tokenizer != nullptr ? tokenizer->vocab_size() : engine.shape().vocab_size;
+  masker_.emplace(*config_.masked, mask, static_cast<int32_t>(std::min(known, engine.shape().vocab_size)), std::move(special),
+                  config_.seed);
+}
+
 // What the data hold must be what the configuration learns from.
 void TrainRun::check_contents() const {
   for (const DataMix* mix : {&*data_, validation_ ? &*validation_ : nullptr}) {
@@ -173,6 +194,9 @@ void TrainRun::check_contents() const {
         throw InputError(where + " holds " + content_name(part.data.content()) +
                          ", and dpo learns from preferences. `vitrine data --preferences` makes them from " +
                          "{\"prompt\", \"chosen\", \"rejected\"} lines");
+      if (part.data.masked() && config_.masked)
+        throw InputError(where + " holds " + content_name(part.data.content()) +
+                         ", and masked hides tokens of texts. `vitrine data` makes them");
       if (!part.data.masked()) continue;
       if (!config_.documents)
         throw InputError(where + " holds " + content_name(part.data.content()) +

@@ -38,6 +38,9 @@ bool TrainRun::evaluate(Line& line) {
     if (any(stop_here())) return false;
     Batch batch = source.next();
     if (reference_) reference_->add_to(batch, true);
+    if (masker_)
+      masker_->hide(batch, kValidationMasks,
+                    static_cast<uint64_t>(i * config_.batch * config_.sequence_length) + batch.first_row);
     for (const bool averaged : {false, true}) {
       if (averaged && !config_.ema) continue;
       const Learner::Sum part = learner_.evaluate(batch, averaged);
@@ -57,7 +60,7 @@ bool TrainRun::evaluate(Line& line) {
   line["val_loss"] = loss;
   if (config_.dpo) add_preference("val_", {sums[4] / sums[1], sums[5] / sums[1], sums[6] / sums[1]}, line);
   const TokenData& data = validation_->parts()[0].data;
-  if (data.text_bytes() > 0 && !data.masked()) {
+  if (data.text_bytes() > 0 && !data.masked() && !masker_) {
     const uint64_t first_ones = config_.documents ? data.documents() : 1;  // which are never scored
     line["val_bits_per_byte"] =
         loss / std::numbers::ln2 * static_cast<double>(data.tokens() - first_ones) / static_cast<double>(data.text_bytes());

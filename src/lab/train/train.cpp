@@ -56,6 +56,7 @@ std::vector<Batch> TrainRun::next_batches() {
       const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
       batches.push_back(teachers_ ? teachers_->next(*source_, number) : source_->next());
       if (reference_) reference_->add_to(batches.back(), false);
+      if (masker_) masker_->hide(batches.back(), number, batches.back().first_row);
       scored += static_cast<double>(scored_in(batches.back().labels));
     }
     comm_.all_reduce({&scored, 1});

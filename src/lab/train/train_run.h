@@ -13,6 +13,7 @@
 #include "train/data/mixed_source.h"
 #include "train/layer_watch.h"
 #include "train/learner.h"
+#include "train/masking.h"
 #include "train/reference.h"
 #include "train/teachers.h"
 #include "train/train.h"
@@ -45,6 +46,7 @@ class TrainRun {
   void open_data();
   void check_contents() const;
   void find_reference();
+  void find_mask();
   double state_bytes(double numbers) const;
   void check_sizes();
   void announce();
@@ -72,6 +74,7 @@ class TrainRun {
   std::optional<MixedSource> source_;
   std::optional<Teachers> teachers_;
   std::optional<ReferenceLogprobs> reference_;
+  std::optional<TokenMasker> masker_;
   TrainIdentity identity_;
   std::vector<std::vector<int32_t>> prompts_;
   Schedule schedule_;
