@@ -93,7 +93,7 @@ void run_bench(const BenchArguments& o) {
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 7919 + 13) % static_cast<size_t>(shape.vocab_size));
 
   Context& ctx = engine.context();
-  const std::unique_ptr<KvCache> cache = engine.make_cache(o.depth + prompt + o.decode);
+  const std::unique_ptr<KvCache> cache = engine.decoding_cache(o.depth + prompt + o.decode);
   CacheSequence beginning = cache->sequence();
   if (o.depth > 0) {
     const auto frame = ctx.frame();
@@ -133,18 +133,19 @@ void run_bench(const BenchArguments& o) {
                          {"share", share},
                          {"of", limit}};
     };
-    print_json({{"model", engine.name()},
-                {"kernels", kernels().name},
-                {"threads", ctx.pool().threads()},
-                {"sequences", o.sequences},
-                {"depth", o.depth},
-                {"cache_types", {{"keys", o.model.cache_keys}, {"values", o.model.cache_values}}},
-                {"compute", o.model.compute},
-                {"open_ms", open_ms},
-                {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
-                {"rows",
-                 {row(fmt::format("prefill {}", prompt), prefill, weights, prefill_share, "f32_operations_per_s"),
-                  row(fmt::format("decode {}", o.decode), decode, step_bytes, decode_share, "read_bytes_per_s")}}});
+    print_json(
+        {{"model", engine.name()},
+         {"kernels", kernels().name},
+         {"threads", ctx.pool().threads()},
+         {"sequences", o.sequences},
+         {"depth", o.depth},
+         {"cache_types", {{"keys", name_of(engine.decoding_types().keys)}, {"values", name_of(engine.decoding_types().values)}}},
+         {"compute", o.model.compute},
+         {"open_ms", open_ms},
+         {"limits", {{"read_bytes_per_s", bandwidth}, {"f32_operations_per_s", peak}}},
+         {"rows",
+          {row(fmt::format("prefill {}", prompt), prefill, weights, prefill_share, "f32_operations_per_s"),
+           row(fmt::format("decode {}", o.decode), decode, step_bytes, decode_share, "read_bytes_per_s")}}});
     return;
   }
   print("{}  {} with {} of weights, opened in {:.1f} ms\n", bold("model "), engine.name(), bytes_text(weights), open_ms);
@@ -166,7 +167,7 @@ Action define_bench(CLI::App& app) {
   add_count(app, "--depth", o->depth, 0, int64_t{1} << 30, "Positions in the cache before both (default 0)");
   add_count(app, "--repeat", o->repeat, 1, 1000, "Number of runs; the median is used (default 3)");
   add_model_options(app, o->model);
-  add_cache_types(app, o->model);
+  add_decoding_cache_types(app, o->model);
   return [o] { run_bench(*o); };
 }
 

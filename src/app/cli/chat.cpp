@@ -94,7 +94,7 @@ Action define_chat(CLI::App& app) {
   add_grammar_flags(app, o->generate);
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
-  add_cache_types(app, o->model);
+  add_decoding_cache_types(app, o->model);
   return [o] { run_chat(*o); };
 }
 

@@ -172,7 +172,7 @@ Action define_generate(CLI::App& app) {
       ->check(not_empty());
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
-  add_cache_types(app, o->model);
+  add_decoding_cache_types(app, o->model);
   return [o] { run_generate(*o); };
 }
 

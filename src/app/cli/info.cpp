@@ -179,12 +179,12 @@ void run_info(const InfoArguments& o) {
   InfoOptions options = {.context = o.context,
                          .batch = o.batch,
                          .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact},
-                         .cache = cache_types(o.model)};
+                         .cache_keys = cache_type(o.model.cache_keys, "--cache-type-k"),
+                         .cache_values = cache_type(o.model.cache_values, "--cache-type-v")};
   if (o.ops)
     options.step = StepSize{.rows = o.rows,
                             .position = o.position,
                             .cached = !o.training,
-                            .types = options.cache,
                             .numerics = options.numerics,
                             .threads = usable_cores(),
                             .every_logit = o.training,
@@ -229,7 +229,7 @@ Action define_info(CLI::App& app) {
   auto o = std::make_shared<InfoArguments>();
   add_model_name(app, o->model.model);
   add_run_options(app, o->model);
-  add_cache_types(app, o->model);
+  add_decoding_cache_types(app, o->model);
   add_count(app, "--context", o->context, 1, int64_t{1} << 40,
             "Compute the cache's size for this many positions; default: the model's context length");
   add_count(app, "--batch", o->batch, 1, int64_t{1} << 20, "Compute the cache's size for this many sequences (default 1)");

@@ -89,7 +89,7 @@ Action define_serve(CLI::App& app) {
   add_service_flags(app, o->service);
   add_serve_flags(app, o->flags);
   add_model_options(app, o->model);
-  add_cache_types(app, o->model);
+  add_decoding_cache_types(app, o->model);
   return [o] { run_serve(*o); };
 }
 

@@ -10,6 +10,13 @@
 #include "runtime/model_tokenizer.h"
 
 namespace vitrine::cli {
+namespace {
+
+constexpr char kAuto[] = "auto";
+
+Numerics numerics(const ModelOptions& options) { return {.f32 = options.compute == "f32", .exact = options.exact}; }
+
+}  // namespace
 
 void add_model_name(CLI::App& app, std::string& model) {
   app.add_option("--model,-m", model,
@@ -46,8 +53,17 @@ void add_cache_types(CLI::App& app, ModelOptions& options) {
   add_choice(app, "--cache-type-v", options.cache_values, "f32|f16|q8_0|q4_0", "The type of cached values (default f32)");
 }
 
-CacheTypes cache_types(const ModelOptions& options) {
-  return {cache_type_named(options.cache_keys, "--cache-type-k"), cache_type_named(options.cache_values, "--cache-type-v")};
+void add_decoding_cache_types(CLI::App& app, ModelOptions& options) {
+  options.cache_keys = options.cache_values = kAuto;
+  add_choice(app, "--cache-type-k", options.cache_keys, "auto|f32|f16|q8_0|q4_0",
+             "The type of cached keys: smaller types take less memory and are faster, but are rounded. auto, the default, is f16 "
+             "for models of 16-bit or quantized weights, f32 for others and with --exact or --compute f32");
+  add_choice(app, "--cache-type-v", options.cache_values, "auto|f32|f16|q8_0|q4_0", "The type of cached values (default auto)");
+}
+
+std::optional<DType> cache_type(const std::string& word, std::string_view option) {
+  if (word == kAuto) return {};
+  return cache_type_named(word, option);
 }
 
 std::string shipped_model() {
@@ -89,9 +105,16 @@ Engine open_engine(const ModelOptions& options) {
     const LoraWord lora = parse_lora(word);
     adapters.push_back({read_adapter(opened, lora.path), lora.scale});
   }
+  // What auto chooses is for writing: scores are not rounded by it.
+  const std::optional<DType> keys = cache_type(options.cache_keys, "--cache-type-k"),
+                             values = cache_type(options.cache_values, "--cache-type-v");
+  const CacheTypes chosen = cache_types_for(opened, numerics(options));
+  const bool automatic = !keys && !values;
+  const CacheTypes types = automatic ? CacheTypes() : CacheTypes{keys.value_or(chosen.keys), values.value_or(chosen.values)};
   return Engine(std::move(opened), {.threads = static_cast<int>(options.threads),
-                                    .numerics = {.f32 = options.compute == "f32", .exact = options.exact},
-                                    .cache = cache_types(options),
+                                    .numerics = numerics(options),
+                                    .cache = types,
+                                    .decode_narrow = automatic,
                                     .adapters = std::move(adapters)});
 }
 

@@ -2,6 +2,7 @@
 // What every command that runs a model has in common: its flags, the opened model, the threads.
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,9 +30,12 @@ void add_model_name(CLI::App& app, std::string& model);
 void add_run_options(CLI::App& app, ModelOptions& options);
 /// --model, --adapter and these.
 void add_model_options(CLI::App& app, ModelOptions& options);
-/// --cache-type-k and --cache-type-v, for commands that run sequences through a cache.
+/// --cache-type-k and --cache-type-v, for commands that score sequences through a cache.
 void add_cache_types(CLI::App& app, ModelOptions& options);
-CacheTypes cache_types(const ModelOptions& options);
+/// The same with `auto`, which is their default, for commands that write.
+void add_decoding_cache_types(CLI::App& app, ModelOptions& options);
+/// The type that a word of these options names; nothing: auto. Errors: UsageError.
+std::optional<DType> cache_type(const std::string& word, std::string_view option);
 void add_json(CLI::App& app, bool& json);
 
 /// The model that ships with vitrine: beside the program in a build folder, under share/vitrine where it is installed.

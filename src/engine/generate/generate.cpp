@@ -11,8 +11,8 @@ namespace {
 
 std::unique_ptr<KvCache> cache_for(const Engine& engine, int64_t positions) {
   const bool keeps =
-      is_causal(engine.model()) || !predicts_next(engine.model());  // make_cache says what is wrong with the latter
-  return keeps ? engine.make_cache(positions) : nullptr;
+      is_causal(engine.model()) || !predicts_next(engine.model());  // decoding_cache says what is wrong with the latter
+  return keeps ? engine.decoding_cache(positions) : nullptr;
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ std::vector<Hypothesis> generate_beams(Engine& engine, std::span<const int32_t> 
   BeamOptions bounded = options;
   bounded.max_new_tokens = room_for(engine, prompt.size(), options.max_new_tokens);
   Stopwatch watch;
-  const auto cache = engine.make_cache(static_cast<int64_t>(prompt.size()) + bounded.max_new_tokens);
+  const auto cache = engine.decoding_cache(static_cast<int64_t>(prompt.size()) + bounded.max_new_tokens);
   Context& ctx = engine.context();
   const auto outer = ctx.frame();
   const auto vocab = static_cast<size_t>(engine.shape().vocab_size);

@@ -76,7 +76,7 @@ ModelDrafter::ModelDrafter(Engine& target, std::shared_ptr<const Engine> draft, 
   check_goes_back(*draft_);
   const int64_t context = draft_->shape().context_length;
   context_ = context > 0 ? context : INT32_MAX;  // positions are 32-bit
-  cache_ = draft_->make_cache(context_);         // memory is taken as positions are written
+  cache_ = draft_->decoding_cache(context_);     // memory is taken as positions are written
   sequence_ = cache_->sequence();
 }
 

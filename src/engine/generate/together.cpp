@@ -65,7 +65,7 @@ std::vector<Generation> generate_together(Engine& engine, std::span<const std::v
     }
     positions = std::max(positions, streams.back()->sequence.positions());
   }
-  cache = engine.make_cache(positions);
+  cache = engine.decoding_cache(positions);
   std::vector<Stream*> live;
   const auto drop_done = [&] {
     std::erase_if(live, [](Stream* stream) {

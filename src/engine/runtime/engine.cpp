@@ -15,6 +15,14 @@
 #include "runtime/model_tokenizer.h"
 
 namespace vitrine {
+CacheTypes cache_types_for(const OpenedModel& opened, const Numerics& numerics) {
+  const auto& tensors = opened.checkpoint.tensors();
+  const bool rounded = tensors.empty() || std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
+                         return entry.second.shape.size() > 1 && entry.second.dtype != DType::f32;
+                       });
+  const DType type = rounded && !numerics.f32 && !numerics.exact ? DType::f16 : DType::f32;
+  return {type, type};
+}
 
 Tensor FirstNotFinite::see(Context&, std::string_view hook, const Tensor& value) {
   int64_t found = -1;
@@ -43,7 +51,8 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
       shape_(opened_.model->shape()),
       pool_(options.threads),
       ctx_(pool_),
-      cache_types_(options.cache) {
+      cache_types_(options.cache),
+      decoding_types_(options.decode_narrow ? cache_types_for(opened_, options.numerics) : options.cache) {
   ctx_.numerics = options.numerics;
   adapt(options.adapters);
   if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
@@ -129,11 +138,14 @@ std::vector<int32_t> Engine::end_tokens() const {
   return result;
 }
 
-std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const {
+std::unique_ptr<KvCache> Engine::make_cache(int64_t positions) const { return cache_of(cache_types_, positions); }
+std::unique_ptr<KvCache> Engine::decoding_cache(int64_t positions) const { return cache_of(decoding_types_, positions); }
+
+std::unique_ptr<KvCache> Engine::cache_of(CacheTypes types, int64_t positions) const {
   require_causal(model(), name(), "A KV cache (generate, chat, serve, drafts, scores of next tokens)");
   int64_t context = positions > 0 ? positions : shape_.context_length;
   if (shape_.context_length > 0) context = std::min(context, shape_.context_length);
-  return std::make_unique<KvCache>(opened_.model->cache_layers(cache_types_), context, std::min(context, kPrefillChunk));
+  return std::make_unique<KvCache>(opened_.model->cache_layers(types), context, std::min(context, kPrefillChunk));
 }
 
 Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {

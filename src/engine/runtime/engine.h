@@ -21,8 +21,13 @@ struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
   Numerics numerics = {};
   CacheTypes cache = {};         // of the caches that make_cache gives
+  bool decode_narrow = false;    // those of decoding_cache have the types of cache_types_for() instead
   ScaledAdapters adapters = {};  // as adapt()
 };
+
+/// The types of a cache whose rounding is finer than that of the products it stands beside: f16 for a model with matrices in 16
+/// bits or blocks (or without weights), f32 for others, and where everything is computed in f32 or exactly.
+CacheTypes cache_types_for(const OpenedModel& opened, const Numerics& numerics);
 
 /// Rows of a prompt that go through the model together. Longer prompts are cut; with Numerics::exact that changes no bit.
 inline constexpr int64_t kPrefillChunk = 512;
@@ -97,6 +102,9 @@ class Engine {
   std::unique_ptr<KvCache> make_cache(int64_t positions) const;
 
   CacheTypes cache_types() const { return cache_types_; }
+  /// The same for sequences that are written, not scored: their types may be narrower (EngineOptions::decode_narrow).
+  std::unique_ptr<KvCache> decoding_cache(int64_t positions) const;
+  CacheTypes decoding_types() const { return decoding_types_; }
 
   /// Runs the step and gives the logits of these rows [rows, vocab_size], valid until the context's next frame ends.
   /// The step is not committed. Errors: RunError naming the layer, op and token where a NaN or infinity first appeared, in
@@ -134,13 +142,15 @@ class Engine {
   template <class F>
   void each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see);
 
+  std::unique_ptr<KvCache> cache_of(CacheTypes types, int64_t positions) const;
+
   OpenedModel opened_;
   ModelShape shape_;
   ThreadPool pool_;
   Context ctx_;
   ScaledAdapters adapters_;
   std::vector<RowAdapter> adapted_rows_;  // all, by each of adapters_
-  CacheTypes cache_types_;
+  CacheTypes cache_types_, decoding_types_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none
 };

@@ -23,11 +23,11 @@ size_t chosen_cache_bytes(size_t asked) {
 int64_t fitting_positions(const Engine& engine, int64_t wanted, size_t bytes) {
   const int64_t context = engine.shape().context_length;
   const int64_t most = std::min(wanted > 0 ? wanted : INT32_MAX, context > 0 ? context : INT32_MAX);  // they are 32-bit
-  const auto fits = [&](int64_t positions) { return engine.make_cache(positions)->bytes_for(positions) <= bytes; };
+  const auto fits = [&](int64_t positions) { return engine.decoding_cache(positions)->bytes_for(positions) <= bytes; };
   if (!fits(1))
     throw UsageError("a cache of " + bytes_text(static_cast<double>(bytes)) + " holds no sequence of " + engine.name() +
                      ", whose first " + std::to_string(kKeyBlock) + " positions take " +
-                     bytes_text(static_cast<double>(engine.make_cache(1)->bytes_for(1))) + "; allow it more");
+                     bytes_text(static_cast<double>(engine.decoding_cache(1)->bytes_for(1))) + "; allow it more");
   int64_t low = 1, high = most;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
@@ -65,7 +65,7 @@ Running::Running(Engine& engine, const SchedulerOptions& options, Meter& meter)
       cache_bytes_(chosen_cache_bytes(options.cache_bytes)),
       kept_bytes_(options.kept_bytes > 0 ? std::min(options.kept_bytes, cache_bytes_) : cache_bytes_),
       cost_of_score_(cost_of_score(engine.shape())),
-      cache_(engine.make_cache(fitting_positions(engine, options.positions, cache_bytes_))),
+      cache_(engine.decoding_cache(fitting_positions(engine, options.positions, cache_bytes_))),
       prefixes_(long_from(engine.model())),
       pace_(options.prefill_rows, cache_->largest_step()) {
   for (const CacheLayer& layer : engine.model().cache_layers()) {

@@ -157,7 +157,9 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   info.context = options.context > 0 ? options.context : longest > 0 ? longest : kContextOfEndless;
   info.batch = options.batch;
   info.causal = is_causal(model);
-  std::vector<CacheLayer> layers = model.cache_layers(options.cache);
+  const CacheTypes decoding = cache_types_for(opened, options.numerics);
+  const CacheTypes types = {options.cache_keys.value_or(decoding.keys), options.cache_values.value_or(decoding.values)};
+  std::vector<CacheLayer> layers = model.cache_layers(types);
   info.cache_bytes = cache_bytes(layers, info.context, info.batch);
   for (CacheLayer& layer : layers) {
     info.windows.push_back(layer.window);
@@ -171,7 +173,7 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   describe_tokenizer(opened, info);
   RunSizes sizes = {.context = info.context,
                     .batch = info.batch,
-                    .cache_types = options.cache,
+                    .cache_types = types,
                     .cache_bytes = info.cache_bytes,
                     .header_bytes = header_bytes(opened),
                     .pieces = info.tokenizer.empty() ? 0 : info.shape.vocab_size};
@@ -183,7 +185,9 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
       throw UsageError("a step of " + std::to_string(options.step->rows) + " tokens at position " +
                        std::to_string(options.step->position) + " ends beyond the " + std::to_string(longest) + " positions of " +
                        info.name);
-    info.step = step_json(model, *options.step);
+    StepSize step = *options.step;
+    step.types = types;
+    info.step = step_json(model, step);
   }
   info.chat_template = chat_template_of(opened).has_value();
   std::set<DType> matrices;

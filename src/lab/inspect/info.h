@@ -17,8 +17,8 @@ struct InfoOptions {
   int64_t context = 0;     // positions for the cache's size; 0: the model's context, 2048 where that is without end
   int64_t batch = 1;       // sequences for the cache's size
   Numerics numerics = {};  // what the caller would run with
-  CacheTypes cache = {};
-  std::optional<StepSize> step = {};  // a step whose ops are listed
+  std::optional<DType> cache_keys = {}, cache_values = {};  // nothing: as decoding takes them (cache_types_for)
+  std::optional<StepSize> step = {};                        // a step whose ops are listed; it takes the cache's types
 };
 
 struct ModelInfo {

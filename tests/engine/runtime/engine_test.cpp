@@ -48,5 +48,24 @@ TEST(EngineTest, NamesWhereNanBegins) {
   }
 }
 
+std::string shipped() { return std::string(VITRINE_SOURCE) + "/models/tales9m"; }  // bf16
+
+TEST(EngineTest, CachesForWritingAreNarrowWhereWeightsAre) {
+  const CacheTypes wide = {}, narrow = {DType::f16, DType::f16};
+  const Scratch folder;
+  write_random_model(folder.path(), small_mistral(50));
+  const auto types = [](const std::string& model, const EngineOptions& options) {
+    const Engine engine(model, options);
+    EXPECT_EQ(engine.cache_types(), options.cache);  // of scores
+    return engine.decoding_types();
+  };
+  EXPECT_EQ(types(shipped(), {.decode_narrow = true}), narrow);
+  EXPECT_EQ(types(shipped(), {.numerics = {.f32 = true}, .decode_narrow = true}), wide);
+  EXPECT_EQ(types(shipped(), {.numerics = {.exact = true}, .decode_narrow = true}), wide);
+  EXPECT_EQ(types(folder.path(), {.decode_narrow = true}), wide);
+  EXPECT_EQ(types(shipped(), {}), wide);
+  EXPECT_EQ(types(shipped(), {.cache = {DType::q8_0, DType::f32}}), (CacheTypes{DType::q8_0, DType::f32}));
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -42,9 +42,13 @@ TEST(InfoOfConfigs, Gemma2bHasTheShapesOfItsPaper) {
   EXPECT_TRUE(s.tied);
   EXPECT_EQ(info.embedding_parameters, 524288000);
   EXPECT_EQ(info.context, 8192);
-  // One key/value head of 256: 18 layers · (256 + 256) numbers of 4 bytes a position.
-  EXPECT_EQ(info.bytes_per_position, 18 * 512 * 4);
-  EXPECT_EQ(info.cache_bytes, int64_t{8192} * 18 * 512 * 4);
+  // One key/value head of 256: 18 layers · (256 + 256) numbers a position, in f16 beside weights in bf16.
+  EXPECT_EQ(info.bytes_per_position, 18 * 512 * 2);
+  EXPECT_EQ(info.cache_bytes, int64_t{8192} * 18 * 512 * 2);
+  const ModelInfo wide = model_info(kConfigs + "gemma-2b.json", {.numerics = {.f32 = true}});
+  EXPECT_EQ(wide.bytes_per_position, 18 * 512 * 4);
+  const ModelInfo keys = model_info(kConfigs + "gemma-2b.json", {.cache_keys = DType::f32});
+  EXPECT_EQ(keys.bytes_per_position, 18 * 256 * (4 + 2));
   EXPECT_EQ(info.cache_bytes_full, info.cache_bytes);
 }
 
@@ -55,7 +59,7 @@ TEST(InfoOfConfigs, WindowLayersKeepTheirWindowAlone) {
   EXPECT_EQ(info.windows[1], kNoWindow);
   EXPECT_LT(info.cache_bytes, info.cache_bytes_full);
   // Half the layers keep 8192 positions, half the window and the pages of one step of 512.
-  const double layer = 8 * 512 * 4.0 * 3;
+  const double layer = 8 * 512 * 2.0 * 3;
   EXPECT_GE(static_cast<double>(info.cache_bytes), 21 * layer * (8192 + 4096));
   EXPECT_LE(static_cast<double>(info.cache_bytes), 21 * layer * (8192 + 4096 + 1024));
   EXPECT_EQ(static_cast<double>(info.cache_bytes_full), 42 * layer * 8192);
