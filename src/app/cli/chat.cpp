@@ -95,6 +95,7 @@ Action define_chat(CLI::App& app) {
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
   add_decoding_cache_types(app, o->model);
+  add_load(app, o->model);
   return [o] { run_chat(*o); };
 }
 

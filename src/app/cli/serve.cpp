@@ -90,6 +90,7 @@ Action define_serve(CLI::App& app) {
   add_serve_flags(app, o->flags);
   add_model_options(app, o->model);
   add_decoding_cache_types(app, o->model);
+  add_load(app, o->model);
   return [o] { run_serve(*o); };
 }
 

@@ -61,6 +61,15 @@ void add_decoding_cache_types(CLI::App& app, ModelOptions& options) {
   add_choice(app, "--cache-type-v", options.cache_values, "auto|f32|f16|q8_0|q4_0", "The type of cached values (default auto)");
 }
 
+void add_load(CLI::App& app, ModelOptions& options) {
+  options.load = kAuto;
+  add_choice(
+      app, "--load", options.load, "map|copy|auto",
+      "Where weights are read from: map, the file's pages, which all processes share; copy, huge pages of this process's own, "
+      "filled in the background, which are faster to read; auto, the default, copies once a run has gone on for a while, "
+      "where memory allows");
+}
+
 std::optional<DType> cache_type(const std::string& word, std::string_view option) {
   if (word == kAuto) return {};
   return cache_type_named(word, option);
@@ -115,7 +124,8 @@ Engine open_engine(const ModelOptions& options) {
                                     .numerics = numerics(options),
                                     .cache = types,
                                     .decode_narrow = automatic,
-                                    .adapters = std::move(adapters)});
+                                    .adapters = std::move(adapters),
+                                    .load = load_named(options.load)});
 }
 
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {

@@ -19,7 +19,7 @@ struct ModelOptions {
   std::vector<std::string> lora;  // --lora (cli/lora_option.h)
   int64_t threads = 0;
   std::string compute = "auto";
-  std::string cache_keys = "f32", cache_values = "f32";
+  std::string cache_keys = "f32", cache_values = "f32", load = "map";
   bool exact = false;
   bool json = false;
 };
@@ -34,6 +34,8 @@ void add_model_options(CLI::App& app, ModelOptions& options);
 void add_cache_types(CLI::App& app, ModelOptions& options);
 /// The same with `auto`, which is their default, for commands that write.
 void add_decoding_cache_types(CLI::App& app, ModelOptions& options);
+/// --load.
+void add_load(CLI::App& app, ModelOptions& options);
 /// The type that a word of these options names; nothing: auto. Errors: UsageError.
 std::optional<DType> cache_type(const std::string& word, std::string_view option);
 void add_json(CLI::App& app, bool& json);

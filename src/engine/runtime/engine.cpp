@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "base/mapped_file.h"
+#include "base/memory.h"
 #include "io/config_reader.h"
+#include "kernels/table.h"
 #include "model/abilities.h"
 #include "model/config_file.h"
 #include "ops/every_sequence.h"
@@ -15,6 +17,20 @@
 #include "runtime/model_tokenizer.h"
 
 namespace vitrine {
+namespace {
+
+// A copy costs about as much as four steps and gains up to a fifth of each.
+constexpr int kStepsBeforeCopy = 32;
+
+}  // namespace
+
+Load load_named(std::string_view name) {
+  if (name == "map") return Load::map;
+  if (name == "copy") return Load::copy;
+  if (name == "auto") return Load::automatic;
+  throw UsageError("--load is \"" + std::string(name) + "\"; expected map, copy or auto");
+}
+
 CacheTypes cache_types_for(const OpenedModel& opened, const Numerics& numerics) {
   const auto& tensors = opened.checkpoint.tensors();
   const bool rounded = tensors.empty() || std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
@@ -52,9 +68,11 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
       pool_(options.threads),
       ctx_(pool_),
       cache_types_(options.cache),
-      decoding_types_(options.decode_narrow ? cache_types_for(opened_, options.numerics) : options.cache) {
+      decoding_types_(options.decode_narrow ? cache_types_for(opened_, options.numerics) : options.cache),
+      load_(options.load) {
   ctx_.numerics = options.numerics;
   adapt(options.adapters);
+  if (load_ == Load::copy) copy_weights();
   if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
     tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
   } else if (opened_.gguf == nullptr && has_tokenizer_files(opened_.files.directory)) {
@@ -65,6 +83,22 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
                                              : ", and text needs one: put tokenizer.json, tokenizer.model or vocab.json + "
                                                "merges.txt beside its weights");
   }
+}
+
+void Engine::copy_weights() {
+  std::vector<std::span<const std::byte>> maps;
+  size_t bytes = 0;
+  for (const MappedFile& file : opened_.checkpoint.files()) {
+    maps.push_back(file.bytes());
+    bytes += file.bytes().size();
+  }
+  const size_t available = available_memory();
+  if (available != 0 && available / 5 * 4 < bytes) maps.clear();
+  copy_ = std::make_unique<HugePageCopy>(std::move(maps));
+}
+
+void Engine::wait_for_copy() {
+  if (copy_ != nullptr) copy_->wait();
 }
 
 void Engine::adapt(ScaledAdapters adapters) {
@@ -149,6 +183,9 @@ std::unique_ptr<KvCache> Engine::cache_of(CacheTypes types, int64_t positions) c
 }
 
 Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {
+  if (load_ == Load::automatic && copy_ == nullptr && step.rows() <= static_cast<int64_t>(kFewRows) &&
+      ++short_steps_ == kStepsBeforeCopy)
+    copy_weights();
   const Tensor x = opened_.model->residual(ctx_, step), z = logits(ctx_, x, opened_.model->head(), rows);
   if (first_not_finite(x) >= 0 || first_not_finite(z) >= 0) report_not_finite(step, rows);
   return z;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/huge_pages.h"
 #include "model/adapter.h"
 #include "model/load.h"
 #include "ops/context.h"
@@ -17,12 +18,22 @@
 
 namespace vitrine {
 
+/// Where weights are read from.
+enum class Load : uint8_t {
+  map,        // the mapped file: pages are shared with every process that maps it
+  copy,       // huge pages of this process's own (HugePageCopy), from the beginning
+  automatic,  // them, once a run goes on for long enough to win back the copy, where memory allows
+};
+/// Errors: UsageError that names --load, what was found and the three words.
+Load load_named(std::string_view name);
+
 struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
   Numerics numerics = {};
   CacheTypes cache = {};         // of the caches that make_cache gives
   bool decode_narrow = false;    // those of decoding_cache have the types of cache_types_for() instead
   ScaledAdapters adapters = {};  // as adapt()
+  Load load = Load::map;
 };
 
 /// The types of a cache whose rounding is finer than that of the products it stands beside: f16 for a model with matrices in 16
@@ -106,6 +117,11 @@ class Engine {
   std::unique_ptr<KvCache> decoding_cache(int64_t positions) const;
   CacheTypes decoding_types() const { return decoding_types_; }
 
+  /// Bytes of the weights that lie in huge pages by now.
+  size_t huge_bytes() const { return copy_ == nullptr ? 0 : copy_->bytes(); }
+  /// Waits until all of them do that will, if their copy has begun.
+  void wait_for_copy();
+
   /// Runs the step and gives the logits of these rows [rows, vocab_size], valid until the context's next frame ends.
   /// The step is not committed. Errors: RunError naming the layer, op and token where a NaN or infinity first appeared, in
   /// whatever row.
@@ -143,6 +159,8 @@ class Engine {
   void each_logits(std::span<const int32_t> ids, CacheSequence& sequence, F&& see);
 
   std::unique_ptr<KvCache> cache_of(CacheTypes types, int64_t positions) const;
+  // Begins to copy the weights into huge pages. Nothing happens where memory is short.
+  void copy_weights();
 
   OpenedModel opened_;
   ModelShape shape_;
@@ -153,6 +171,9 @@ class Engine {
   CacheTypes cache_types_, decoding_types_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none
+  Load load_;
+  int short_steps_ = 0;                 // that were run
+  std::unique_ptr<HugePageCopy> copy_;  // ends before the maps do
 };
 
 /// The chat template of a model's files, or nothing: chat_template.jinja, tokenizer_config.json's chat_template (the one

@@ -67,5 +67,42 @@ TEST(EngineTest, CachesForWritingAreNarrowWhereWeightsAre) {
   EXPECT_EQ(types(shipped(), {.cache = {DType::q8_0, DType::f32}}), (CacheTypes{DType::q8_0, DType::f32}));
 }
 
+// Decodes for a while: the copy begins and ends meanwhile.
+std::vector<std::vector<float>> decoded(Engine& engine, int steps) {
+  const auto cache = engine.decoding_cache(steps);
+  CacheSequence sequence = cache->sequence();
+  std::vector<std::vector<float>> all;
+  for (int32_t token = 1; token <= steps; ++token) {
+    Step step;
+    step.add(std::span(&token, 1), &sequence);
+    const int64_t row = 0;
+    const auto frame = engine.context().frame();
+    const Tensor z = engine.run(step, std::span(&row, 1));
+    all.emplace_back(z.data<float>(), z.data<float>() + z.count());
+    step.commit();
+  }
+  return all;
+}
+
+TEST(EngineTest, NoBitChangesWhileWeightsMoveToHugePages) {
+  constexpr int kSteps = 80;
+  Engine mapped(shipped(), {.threads = 2, .load = Load::map}), copied(shipped(), {.threads = 2, .load = Load::copy}),
+      automatic(shipped(), {.threads = 2, .load = Load::automatic});
+  const auto expected = decoded(mapped, kSteps);
+  EXPECT_EQ(decoded(copied, kSteps), expected);
+  EXPECT_EQ(decoded(automatic, kSteps), expected);
+  EXPECT_EQ(mapped.huge_bytes(), 0u);
+  if (map_huge_pages(1).empty()) GTEST_SKIP() << "this system has no huge pages";
+  for (Engine* engine : {&copied, &automatic}) {
+    engine->wait_for_copy();
+    EXPECT_GT(engine->huge_bytes(), size_t{10} << 20);
+  }
+}
+
+TEST(EngineTest, RefusesAnotherWordForLoad) {
+  EXPECT_EQ(load_named("auto"), Load::automatic);
+  EXPECT_CONTAINS(message_of<UsageError>([] { load_named("mlock"); }), "--load is \"mlock\"; expected map, copy or auto");
+}
+
 }  // namespace
 }  // namespace vitrine
