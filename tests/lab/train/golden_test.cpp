@@ -128,6 +128,8 @@ TEST_P(GoldenTraining, TenSgdSteps) {
   const Golden gold = Golden::open(GetParam());
   const Json train = gold.json("train");
   const std::vector<double> wanted = losses(train, "sgd");
+  // Where rounding changes which experts are chosen, transformers' own losses in float32 are that far from those in float64.
+  const auto noise = train.at("sgd").value("noise_of_losses", std::vector<double>(wanted.size(), 0.0));
   LearnerOptions options;
   options.optimizer = {
       .kind = OptimizerOptions::Kind::sgd, .momentum = train.at("sgd").value("momentum", 0.0), .weight_decay = 0};
@@ -135,7 +137,8 @@ TEST_P(GoldenTraining, TenSgdSteps) {
   Learner learner(open_model(gold.model()), options);
   const Batch batch = golden_batch(gold.prompt("train"));
   for (size_t i = 0; i < 10; ++i)
-    EXPECT_NEAR(learner.step(std::span(&batch, 1), 0.05).loss, wanted.at(i), 1e-4 * std::max(1.0, wanted.at(i)))
+    EXPECT_NEAR(learner.step(std::span(&batch, 1), 0.05).loss, wanted.at(i),
+                std::max(1e-4 * std::max(1.0, wanted.at(i)), noise.at(i)))
         << "before step " << i + 1;
 }
 
