@@ -66,8 +66,8 @@ void add_load(CLI::App& app, ModelOptions& options) {
   add_choice(
       app, "--load", options.load, "map|copy|auto",
       "Where weights are read from: map, the file's pages, which all processes share; copy, huge pages of this process's own, "
-      "filled in the background, which are faster to read; auto, the default, copies once a run has gone on for a while, "
-      "where memory allows");
+      "filled in the background where memory allows, which are faster to read; auto, the default, the same once a run has gone "
+      "on for a while");
 }
 
 std::optional<DType> cache_type(const std::string& word, std::string_view option) {

@@ -60,7 +60,7 @@ OpenedModel open_configuration(std::string_view name) {
   try {
     opened.files = resolve_model(name);
   } catch (const FileError& error) {
-    if (is_there) throw;  // what is wrong with a file is no question of its name
+    if (is_there) throw;  // the file was found: the error says what is wrong with it
     std::string names;
     for (const Design& d : designs()) names += (names.empty() ? "" : ", ") + d.name;
     throw InputError(std::string(error.what()) + ". Designs that need no file: " + names);
