@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "bits.h"
 #include "kernels/table.h"
 
 namespace {
@@ -46,12 +47,8 @@ struct Memory {
     data = static_cast<char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (data == MAP_FAILED) std::abort();
     madvise(data, n, MADV_HUGEPAGE);
-    uint64_t state = 88172645463325252ull;
-    for (size_t i = 0; i + 8 <= n; i += 8) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-      const uint64_t bits = (state & 0x81ff81ff81ff81ffull) | 0x3c003c003c003c00ull;  // 0.007 to 1.5 as f32, f16 and bf16
-      std::memcpy(data + i, &bits, 8);
-    }
+    uint64_t state = kFirstBits;
+    fill_with_bits(data, n, state);
   }
   ~Memory() { munmap(data, bytes); }
   Memory(const Memory&) = delete;

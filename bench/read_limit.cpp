@@ -21,6 +21,7 @@
 #include "base/huge_pages.h"
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
+#include "bits.h"
 #include "kernels/table.h"
 
 #ifdef __x86_64__
@@ -160,18 +161,15 @@ void report(const std::string& what, const Rates& r, const Rates& limit) {
   std::fflush(stdout);
 }
 
-// A file of random bits that are 0.007 to 1.5 as f32, f16 and bf16, mapped; it is gone when the program ends.
+// A file of random bits, mapped; it is gone when the program ends.
 std::span<const std::byte> mapped_file(size_t bytes) {
   std::FILE* const file = std::tmpfile();
   if (file == nullptr) return {};
-  std::vector<uint64_t> words(1 << 16);
-  uint64_t state = 88172645463325252ull;
-  for (size_t done = 0; done < bytes; done += words.size() * 8) {
-    for (uint64_t& word : words) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-      word = (state & 0x81ff81ff81ff81ffull) | 0x3c003c003c003c00ull;
-    }
-    if (std::fwrite(words.data(), 8, words.size(), file) != words.size()) return {};
+  std::vector<char> some(size_t{1} << 19);
+  uint64_t state = kFirstBits;
+  for (size_t done = 0; done < bytes; done += some.size()) {
+    fill_with_bits(some.data(), some.size(), state);
+    if (std::fwrite(some.data(), 1, some.size(), file) != some.size()) return {};
   }
   std::fflush(file);
   void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, ::fileno(file), 0);
