@@ -128,7 +128,8 @@ TEST_P(GoldenTraining, TenSgdSteps) {
   const Golden gold = Golden::open(GetParam());
   const Json train = gold.json("train");
   const std::vector<double> wanted = losses(train, "sgd");
-  // Where rounding changes which experts are chosen, transformers' own losses in float32 are that far from those in float64.
+  // Where rounding changes which experts are chosen, transformers' own losses in float32 are that far from those in float64;
+  // three times as much is allowed, as for weights.
   const auto noise = train.at("sgd").value("noise_of_losses", std::vector<double>(wanted.size(), 0.0));
   LearnerOptions options;
   options.optimizer = {
@@ -138,7 +139,7 @@ TEST_P(GoldenTraining, TenSgdSteps) {
   const Batch batch = golden_batch(gold.prompt("train"));
   for (size_t i = 0; i < 10; ++i)
     EXPECT_NEAR(learner.step(std::span(&batch, 1), 0.05).loss, wanted.at(i),
-                std::max(1e-4 * std::max(1.0, wanted.at(i)), noise.at(i)))
+                std::max(1e-4 * std::max(1.0, wanted.at(i)), 3 * noise.at(i)))
         << "before step " << i + 1;
 }
 
