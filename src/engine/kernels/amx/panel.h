@@ -6,12 +6,16 @@
 #include "kernels/simd/bf16.h"
 #include "kernels/simd/expand.h"
 #include "kernels/simd/transpose.h"
+#ifdef __AVX512BF16__
+#include "kernels/simd/unpacked.h"
+#endif
 
 namespace vitrine {
 namespace {
 
-// The depth is long because turning C costs as much as a few hundred elements of k.
-constexpr size_t kAmxOutputs = 128, kAmxDepth = 2048;
+// The depth is long because turning C costs as much as a few hundred elements of k; a piece of it, of 32 rows, stays in the first
+// cache.
+constexpr size_t kAmxOutputs = 128, kAmxDepth = 2048, kAmxPiece = 512;
 static_assert(kAmxDepth % kLargestBlock == 0, "a panel begins at a block");
 constexpr size_t kAmxStride =
     (kAmxDepth + 32) * sizeof(uint16_t);                   // bytes between rows; 64 more keep them off one another's sets
@@ -28,15 +32,10 @@ HWY_INLINE size_t amx_tile_offset(size_t row, size_t i, size_t k) {
 }
 
 /// kLanes pairs of x[0 .. n), n <= 2 kLanes, each as one lane.
-inline Vec bf16_pairs(const float* x, size_t n) {
-  float buffer[2 * kLanes] = {};
-  if (n < 2 * kLanes) {
-    memcpy(buffer, x, n * sizeof(float));
-    x = buffer;
-  }
-  Vec even, odd;
-  hn::LoadInterleaved2(Tag(), x, even, odd);
-  return hn::BitCast(Tag(), hn::Or(bf16_bits(even), hn::ShiftLeft<16>(bf16_bits(odd))));
+HWY_INLINE Vec bf16_pairs(const float* x, size_t n) {
+  if (n == 2 * kLanes) return hn::BitCast(Tag(), narrow_in_row(load(x), load(x + kLanes)));
+  const Vec low = load_up_to(x, n), high = n > kLanes ? load_up_to(x + kLanes, n - kLanes) : hn::Zero(Tag());
+  return hn::BitCast(Tag(), narrow_in_row(low, high));
 }
 
 template <class Tiles>
@@ -83,12 +82,67 @@ struct AmxPanel {
   }
 };
 
+#ifdef __AVX512BF16__
+
+/// Weights of a block type come out of 256 as bytes, are scaled and rounded.
+template <DType kType>
+void amx_expand_blocks(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
+  using Source = Unpacked256<kType>;
+  constexpr size_t kRowsAhead = 6;
+  for (size_t j = 0; j < n; ++j) {
+    const char* row = w + j * stride + row_bytes(kType, k0);
+    auto* out = reinterpret_cast<int32_t*>(panel + j * kAmxStride);
+    ask_for(row + kRowsAhead * stride, row_bytes(kType, depth));
+    for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
+      Bytes bytes[kChunks];
+      alignas(64) float scale[16], minimum[16];
+      Source::read(row, min_of(kLargestBlock, depth - i), bytes, scale, minimum);
+      const auto sixteen = [&](size_t c, __m128i q, size_t first) HWY_ATTR {
+        const size_t group = (64 * c + first) / size_t(Source::kGroup);
+        const __m512 numbers = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), factor = _mm512_set1_ps(scale[group]);
+        if constexpr (Source::kHasMinimum) return Vec{_mm512_fmsub_ps(numbers, factor, _mm512_set1_ps(minimum[group]))};
+        return Vec{_mm512_mul_ps(numbers, factor)};
+      };
+      for (size_t c = 0; c < kChunks; ++c, out += 2 * kLanes) {
+        const __m512i q = Source::kOffset == 0 ? bytes[c] : _mm512_sub_epi8(bytes[c], all_bytes(Source::kOffset));
+        const __m256i half = _mm512_extracti64x4_epi64(q, 1);
+        const Vec a = sixteen(c, _mm512_castsi512_si128(q), 0), b = sixteen(c, _mm512_extracti32x4_epi32(q, 1), 16);
+        const Vec d = sixteen(c, _mm256_castsi256_si128(half), 32), e = sixteen(c, _mm256_extracti128_si256(half, 1), 48);
+        hn::StoreU(narrow_in_row(a, b), IntTag(), out);
+        hn::StoreU(narrow_in_row(d, e), IntTag(), out + kLanes);
+      }
+    }
+  }
+}
+
+/// False: `type` has no blocks.
+inline bool amx_expand_blocks(DType type, const void* weights, size_t stride, size_t n, size_t k0, size_t depth, void* panel) {
+  const auto* w = static_cast<const char*>(weights);
+  auto* to = static_cast<char*>(panel);
+  switch (type) {
+    case DType::q8_0: amx_expand_blocks<DType::q8_0>(w, stride, n, k0, depth, to); return true;
+    case DType::q4_0: amx_expand_blocks<DType::q4_0>(w, stride, n, k0, depth, to); return true;
+#define VITRINE_ROWS(name, elements, bytes, number) \
+  case DType::name: amx_expand_blocks<DType::name>(w, stride, n, k0, depth, to); return true;
+      VITRINE_DECODED_TYPES(VITRINE_ROWS)
+#undef VITRINE_ROWS
+    default: return false;
+  }
+}
+
+#else
+
+inline bool amx_expand_blocks(DType, const void*, size_t, size_t, size_t, size_t, void*) { return false; }
+
+#endif
+
 inline void amx_expand(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth,
                        void* panel) {
   // The last tile of outputs is read whole.
   for (size_t j = n; j < round_up(n, kTileSide); ++j)
     memset(static_cast<char*>(panel) + j * kAmxStride, 0, round_up(depth, kTileDepth) * sizeof(uint16_t));
-  expand_weights<AmxPanel>(type, w, stride, by_columns, n, k0, depth, panel);
+  if (!amx_expand_blocks(type, w, stride, n, k0, depth, panel))
+    expand_weights<AmxPanel>(type, w, stride, by_columns, n, k0, depth, panel);
 }
 
 /// c [16 outputs, 16 rows] to y [rows, y_stride], `rows` x `outputs` of it; set or added.
@@ -106,14 +160,17 @@ inline void turn_tile(const float (&c)[kTileSide][kTileSide], size_t rows, size_
     }
 }
 
-/// A x B tiles of C: up to 16 A outputs and 16 B rows.
+using CTile = float[kTileSide][kTileSide];
+
+/// A x B tiles of c, from 16 A outputs and 16 B rows; c[a][b] is set, or added to.
 template <class Tiles, int A, int B>
-HWY_INLINE void amx_block(Tiles& tiles, const char* panel, const char* x, size_t depth, size_t rows, size_t outputs, float* y,
-                          size_t y_stride, bool add) {
-  tiles.template zero<0>();
-  if constexpr (B > 1) tiles.template zero<1>();
-  if constexpr (A > 1) tiles.template zero<2>();
-  if constexpr (A > 1 && B > 1) tiles.template zero<3>();
+HWY_INLINE void amx_block(Tiles& tiles, const char* panel, const char* x, size_t depth, CTile (*c)[2], bool add) {
+  const auto begin = [&]<int T>(CTile& tile)
+                         HWY_ATTR { add ? tiles.template load<T>(tile, kTileBytes) : tiles.template zero<T>(); };
+  begin.template operator()<0>(c[0][0]);
+  if constexpr (B > 1) begin.template operator()<1>(c[0][1]);
+  if constexpr (A > 1) begin.template operator()<2>(c[1][0]);
+  if constexpr (A > 1 && B > 1) begin.template operator()<3>(c[1][1]);
   for (size_t i = 0; i < depth; i += kTileDepth, x += 2 * kPairTileBytes) {
     tiles.template load<4>(panel + i * sizeof(uint16_t), kAmxStride);
     tiles.template load<6>(x, kTileBytes);
@@ -128,47 +185,34 @@ HWY_INLINE void amx_block(Tiles& tiles, const char* panel, const char* x, size_t
       if constexpr (B > 1) tiles.template dot<3, 5, 7>();
     }
   }
-  alignas(64) float c[kTileSide][kTileSide];
-  const size_t first_rows = min_of(rows, kTileSide), first_outputs = min_of(outputs, kTileSide);
-  tiles.template store<0>(c, kTileBytes);
-  turn_tile(c, first_rows, first_outputs, y, y_stride, add);
-  if constexpr (B > 1) {
-    tiles.template store<1>(c, kTileBytes);
-    turn_tile(c, rows - kTileSide, first_outputs, y + kTileSide * y_stride, y_stride, add);
-  }
-  if constexpr (A > 1) {
-    tiles.template store<2>(c, kTileBytes);
-    turn_tile(c, first_rows, outputs - kTileSide, y + kTileSide, y_stride, add);
-  }
-  if constexpr (A > 1 && B > 1) {
-    tiles.template store<3>(c, kTileBytes);
-    turn_tile(c, rows - kTileSide, outputs - kTileSide, y + kTileSide * y_stride + kTileSide, y_stride, add);
-  }
+  tiles.template store<0>(c[0][0], kTileBytes);
+  if constexpr (B > 1) tiles.template store<1>(c[0][1], kTileBytes);
+  if constexpr (A > 1) tiles.template store<2>(c[1][0], kTileBytes);
+  if constexpr (A > 1 && B > 1) tiles.template store<3>(c[1][1], kTileBytes);
 }
 
+/// 32 rows of x go through the panel in pieces that stay in the first cache, and their sums wait in tiles, which are turned when
+/// they are complete.
 template <class Tiles>
 void amx_multiply(const void* panel, const float*, size_t, const void* packed, size_t, size_t row0, size_t n_rows, size_t k,
                   size_t k0, size_t depth, bool, size_t n, float* y, size_t y_stride, bool add, const ReadNext&) {
   Tiles tiles;
+  alignas(64) CTile c[kAmxOutputs / kTileSide][2];
   for (size_t row = row0; row < row0 + n_rows; row += kAmxRows) {
     const size_t rows = min_of(kAmxRows, row0 + n_rows - row);
     const char* x = static_cast<const char*>(packed) + amx_tile_offset(row, k0, k);
-    for (size_t j = 0; j < n; j += 2 * kTileSide) {
-      const size_t outputs = min_of(2 * kTileSide, n - j);
-      const char* w = static_cast<const char*>(panel) + j * kAmxStride;
-      float* out = y + row * y_stride + j;
-      if (rows > kTileSide) {
-        if (outputs > kTileSide) {
-          amx_block<Tiles, 2, 2>(tiles, w, x, depth, rows, outputs, out, y_stride, add);
-        } else {
-          amx_block<Tiles, 1, 2>(tiles, w, x, depth, rows, outputs, out, y_stride, add);
-        }
-      } else if (outputs > kTileSide) {
-        amx_block<Tiles, 2, 1>(tiles, w, x, depth, rows, outputs, out, y_stride, add);
-      } else {
-        amx_block<Tiles, 1, 1>(tiles, w, x, depth, rows, outputs, out, y_stride, add);
+    for (size_t i = 0; i < depth; i += kAmxPiece, x += kAmxPiece / kTileDepth * 2 * kPairTileBytes)
+      for (size_t j = 0; j < n; j += 2 * kTileSide) {
+        const char* w = static_cast<const char*>(panel) + j * kAmxStride + i * sizeof(uint16_t);
+        const auto two_wide = rows > kTileSide ? amx_block<Tiles, 2, 2> : amx_block<Tiles, 2, 1>;
+        const auto one_wide = rows > kTileSide ? amx_block<Tiles, 1, 2> : amx_block<Tiles, 1, 1>;
+        const auto block = n - j > kTileSide ? two_wide : one_wide;
+        block(tiles, w, x, min_of(kAmxPiece, depth - i), c + j / kTileSide, i > 0);
       }
-    }
+    for (size_t j = 0; j < n; j += kTileSide)
+      for (size_t r = 0; r < rows; r += kTileSide)
+        turn_tile(c[j / kTileSide][r / kTileSide], min_of(kTileSide, rows - r), min_of(kTileSide, n - j),
+                  y + (row + r) * y_stride + j, y_stride, add);
   }
 }
 

@@ -52,8 +52,13 @@ inline void store_bf16(Vec v, uint16_t* y, size_t n) { store_halves(bf16_bits(v)
 
 template <class W, int V = 0>
 HWY_INLINE void narrow_unit(const char* row, size_t i, uint16_t* y) {
+#ifdef __AVX512BF16__
+  static_assert(kVectors == 2);
+  hn::StoreU(narrow_in_row(weight_part<W, 0>(row, i), weight_part<W, 1>(row, i)), IntTag(), reinterpret_cast<int32_t*>(y + i));
+#else
   store_bf16(weight_part<W, V>(row, i), y + i + V * kLanes, kLanes);
   if constexpr (V + 1 < kVectors) narrow_unit<W, V + 1>(row, i, y);
+#endif
 }
 /// n elements of a stored row as bf16.
 template <class W>
