@@ -20,7 +20,7 @@ TEST(Book, NoTwoPagesHaveOneName) {
   std::multiset<std::string> names;
   for (std::string word; words >> word;) names.insert(word);
   for (const char* name :
-       {"next-word", "gpt2", "heads", "gemma2", "trainable", "text", "patch", "ablate", "circuits", "film", "compare"})
+       {"next-word", "gpt2", "heads", "gemma2", "trainable", "text", "patch", "ablate", "circuits", "film", "repeats", "compare"})
     EXPECT_EQ(names.count(name), 1u) << name;
   for (const std::string& name : names) EXPECT_EQ(names.count(name), 1u) << name;
 }
@@ -45,6 +45,15 @@ TEST(Book, TellsHowAPageFailedAlsoWhereEndsOfProgramsAreIgnored) {
   const Outcome outcome = run_program(words);
   EXPECT_NE(outcome.code, 0);
   EXPECT_CONTAINS(outcome.err, "--model broken --out model-broken.html failed:");
+}
+
+// Its training takes seconds; a seed that taught it nothing would leave chapter 3 without an example.
+TEST(Book, TheModelThatRepeatsHasAnInductionHead) {
+  const Scratch scratch;
+  const Outcome made = vitrine({"book", "--pages", "repeats", "--out", scratch / "book"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const std::string page = read_file(scratch / "book/repeats.html");
+  EXPECT_CONTAINS(page, "An induction head was found: 1.");
 }
 
 TEST(Book, ScriptsOfModelsSayHowTheyAreCalled) {
