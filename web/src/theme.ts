@@ -43,7 +43,16 @@ export function startTheme(): void {
   announce();
 }
 
+const less = window.matchMedia("(prefers-reduced-motion: reduce)");
+
 /** True where the reader has asked the system for less movement. */
 export function calm(): boolean {
-  return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  return less.matches;
+}
+
+/** Calls `listener` once the reader asks for it; returns the function that ends that. */
+export function onCalm(listener: () => void): () => void {
+  const changed = () => calm() && listener();
+  less.addEventListener("change", changed);
+  return () => less.removeEventListener("change", changed);
 }

@@ -100,7 +100,7 @@ export const overlaps = (page) => page.evaluate(() => {
 export async function graveFaults(page, all = false, { colors = false, contrast = true, within } = {}) {
   await still(page);  // half faded in, words have other colors
   await page.evaluate(axe);
-  const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: { ...(colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {}), ...(contrast ? {} : { rules: { "color-contrast": { enabled: false } } }) } });
+  const result = await page.evaluate(({ part, which }) => /** @type {any} */ (window).axe.run(part ?? document, { resultTypes: ["violations"], ...which }), { part: within, which: { ...(colors ? { runOnly: ["color-contrast", "link-in-text-block"] } : {}), rules: { "target-size": { enabled: all && !colors }, ...(contrast ? {} : { "color-contrast": { enabled: false } }) } } });
   const grave = result.violations.filter((/** @type {any} */ v) => all || v.impact === "serious" || v.impact === "critical");
   return grave.map((/** @type {any} */ v) => `${v.id}: ${v.nodes.slice(0, 3).map((/** @type {any} */ n) => n.html.slice(0, 160)).join(" | ")}`);
 }

@@ -114,6 +114,21 @@ describe("the drawing", () => {
     await still.page.context().close();
   });
 
+  test("a run that plays ends when the reader asks for less motion", async () => {
+    const { page } = await open(browser, writePage("short"), { width: 1280, height: 900 });
+    await page.getByRole("button", { name: "Pause" }).waitFor();
+    await page.emulateMedia({ reducedMotion: "reduce" });
+    await drawn(page);
+    await drawn(page);
+    assert.equal(await page.getByRole("button", { name: "Pause" }).count(), 0, "it plays on");
+    assert.equal(await page.locator(".machine-controls input").first().inputValue(), "8", "all of the run is there");
+    const held = await pixels(page);
+    await drawn(page);
+    await drawn(page);
+    assert.ok((await pixels(page)) === held, "it moves on");
+    await page.context().close();
+  });
+
   for (const [width, dark] of /** @type {const} */ ([[320, false], [390, true], [768, false], [1280, true], [1920, false]]))
     test(`${width} pixels, ${dark ? "dark" : "light"}: every level fits and is accessible`, async () => {
       const { page, faults } = await open(browser, writePage("short"), { width, height: 900, dark, calm: true });

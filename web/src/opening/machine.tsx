@@ -7,7 +7,7 @@ import { tokenAt, vitrine } from "../document";
 import { number, percent, px } from "../format";
 import { usePrinting, useTheme, useWidth } from "../hooks";
 import { useLive } from "../live/state";
-import { calm } from "../theme";
+import { calm, onCalm } from "../theme";
 import { hideTip, showTip } from "../tip";
 import { Answer } from "./answer";
 import { Closer } from "./closer";
@@ -59,6 +59,7 @@ export function Machine({ run, changed }: { run: Run; changed: Run | null }) {
   useEffect(() => {
     if (!of.playing) stage.current?.stop();
   }, [of.playing]);
+  useEffect(() => onCalm(() => look().playing && setLook({ depth: null, playing: false })), []);
   // Once, when the page opens at its beginning and nothing in its address asks for something else.
   useEffect(() => {
     if (begun || width === 0) return;
