@@ -1,10 +1,14 @@
 // A picture with everything around it: title, caption, text alternative, data as a table, the command that makes it.
 
 import { Fragment, type ComponentChildren } from "preact";
+import { useRef, useState } from "preact/hooks";
 import { Copyable, Fold } from "./controls";
 import { commandLine, withSpaces } from "./document";
 import { precise } from "./format";
 import { MadeOf, type Made } from "./made";
+import { pngOf } from "./png";
+import { saveFile } from "./save";
+import { inLight } from "./theme";
 
 export interface Table {
   columns: readonly string[];
@@ -36,19 +40,43 @@ export function Figure({ name, title, caption, alt, wide, made = [], table, alon
       <figcaption><Prose text={caption} /></figcaption>
       <div class="figure-foot">
         <Fold summary="Description and data" class="data">{() => <><p>{withSpaces(alt)}</p>{[table()].flat().map((one, i) => <DataTable key={i} title={title} table={one} />)}</>}</Fold>
-        {alone && (
-          <Fold summary="As a file">
-            {() => (
-              <>
-                <p>This picture alone, as SVG and as JSON:</p>
-                <Copyable label={`command for ${title} as SVG`} text={commandLine(`picture ${name}`, `--out ${name}.svg`)} />
-                <Copyable label={`command for ${title} as JSON`} text={commandLine(`picture ${name}`, "--json")} />
-              </>
-            )}
-          </Fold>
-        )}
+        <Fold summary="As a file">
+          {() => (
+            <>
+              <AsPng name={name} />
+              {alone && (
+                <>
+                  <p>This picture alone, as SVG and as JSON:</p>
+                  <Copyable label={`command for ${title} as SVG`} text={commandLine(`picture ${name}`, `--out ${name}.svg`)} />
+                  <Copyable label={`command for ${title} as JSON`} text={commandLine(`picture ${name}`, "--json")} />
+                </>
+              )}
+            </>
+          )}
+        </Fold>
       </div>
     </figure>
+  );
+}
+
+/** The figure as it stands here, with what is chosen in it. */
+function AsPng({ name }: { name: string }) {
+  const line = useRef<HTMLParagraphElement>(null);
+  const [said, say] = useState("");
+  const save = async (white: boolean) => {
+    const figure = line.current!.closest("figure")!;
+    say("Drawing …");
+    try {
+      saveFile(`${name}.png`, await (white ? inLight(() => pngOf(figure, "#ffffff")) : pngOf(figure, getComputedStyle(document.documentElement).backgroundColor)));
+      say("");
+    } catch {
+      say("This browser cannot draw it.");
+    }
+  };
+  return (
+    <p ref={line}>
+      The picture as it stands here, as PNG: <button type="button" onClick={() => void save(false)}>On the page's color</button> <button type="button" onClick={() => void save(true)}>On white</button> <span role="status">{said}</span>
+    </p>
   );
 }
 

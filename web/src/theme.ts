@@ -19,6 +19,17 @@ export function setPaper(to: boolean): void {
   announce();
 }
 
+/** What `work` gives while the page is light and drawn so. */
+export async function inLight<T>(work: () => Promise<T>): Promise<T> {
+  setPaper(true);
+  try {
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    return await work();
+  } finally {
+    setPaper(false);
+  }
+}
+
 /** Calls `listener` after every change; returns the function that ends it. */
 export function onTheme(listener: () => void): () => void {
   listeners.add(listener);

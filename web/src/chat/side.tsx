@@ -2,6 +2,7 @@
 
 import { useRef, useState } from "preact/hooks";
 import { Choice, Fold } from "../controls";
+import { saveFile } from "../save";
 import { begin, bringIn, discard, open } from "./actions";
 import { exported } from "./keep";
 import { fields, moreFields, type Field } from "./settings";
@@ -44,7 +45,7 @@ export function Side({ one, onChosen }: { one: Conversation; onChosen: () => voi
         </>
       )}
       <div class="row">
-        {kept.length > 0 && <button type="button" onClick={() => download("conversations.json", exported(state().all.filter((other) => other.messages.length > 0)))}>Export</button>}
+        {kept.length > 0 && <button type="button" onClick={() => saveFile("conversations.json", new Blob([exported(state().all.filter((other) => other.messages.length > 0))], { type: "application/json" }))}>Export</button>}
         <button type="button" onClick={() => file.current?.click()}>Import</button>
         <input
           ref={file}
@@ -119,13 +120,4 @@ function Setting({ field: { key, label, min, max, step, note }, value, onChange 
       <small id={`note-${key}`} class={wrong === "" ? undefined : "wrong"}>{wrong === "" ? note : wrong}</small>
     </div>
   );
-}
-
-function download(name: string, text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

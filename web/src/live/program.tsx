@@ -1,6 +1,7 @@
 // The commands and recipes that stand beside what a live page shows.
 
 import { Copyable, Fold } from "../controls";
+import { saveFile } from "../save";
 import { useLive } from "./state";
 
 /** How to get the numbers in sight with the program. */
@@ -22,12 +23,6 @@ export function WithTheProgram({ commands, recipe }: { commands: readonly string
 function SaveModel() {
   const file = useLive((now) => now.engine?.file ?? null);
   if (file === null) return null;
-  const save = async () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await file.bytes());
-    link.download = file.name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  };
+  const save = async () => saveFile(file.name, await file.bytes());
   return <p><code>{file.name}</code> is the model of this page. <button type="button" onClick={() => void save()}>Save {file.name}</button></p>;
 }
