@@ -60,7 +60,7 @@ Engine open_sizes(const PictureArguments& o) {
   if (o.prompt.has_text || o.prompt.has_tokens)
     throw UsageError(
         "--config reads sizes and no weights, so there is nothing to run a prompt with; give the model with --model.");
-  return Engine(open_configuration(o.config), {.threads = static_cast<int>(o.model.threads)});
+  return Engine(open_configuration(o.config), {.threads = static_cast<int>(o.model.threads), .decode_narrow = true});
 }
 
 void run_picture(PictureArguments o) {

@@ -48,13 +48,13 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 }
 
 void add_cache_types(CLI::App& app, ModelOptions& options) {
+  options.cache_keys = options.cache_values = "f32";
   add_choice(app, "--cache-type-k", options.cache_keys, "f32|f16|q8_0|q4_0",
              "The type of cached keys: smaller types take less memory and are faster, but are rounded (default f32)");
   add_choice(app, "--cache-type-v", options.cache_values, "f32|f16|q8_0|q4_0", "The type of cached values (default f32)");
 }
 
 void add_decoding_cache_types(CLI::App& app, ModelOptions& options) {
-  options.cache_keys = options.cache_values = kAuto;
   add_choice(app, "--cache-type-k", options.cache_keys, "auto|f32|f16|q8_0|q4_0",
              "The type of cached keys: smaller types take less memory and are faster, but are rounded. auto, the default, is f16 "
              "for models of 16-bit or quantized weights, f32 for others and with --exact or --compute f32");

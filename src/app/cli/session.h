@@ -19,7 +19,7 @@ struct ModelOptions {
   std::vector<std::string> lora;  // --lora (cli/lora_option.h)
   int64_t threads = 0;
   std::string compute = "auto";
-  std::string cache_keys = "f32", cache_values = "f32", load = "map";
+  std::string cache_keys = "auto", cache_values = "auto", load = "map";  // caches: f32 for scores, narrower for writing
   bool exact = false;
   bool json = false;
 };

@@ -74,6 +74,24 @@ TEST(PictureCommand, PrintsTheMainNumbers) {
   EXPECT_EQ(vitrine({"picture", "tokens", "a \x1b[31m b"}).out.find('\x1b'), std::string::npos);
 }
 
+// Of a model, of a configuration alone, and computed in f32.
+TEST(PictureCommand, CountsTheCacheAsInfoDoes) {
+  const auto reach = [](std::vector<std::string> args) {
+    args.insert(args.begin(), {"picture", "reach", "--json"});
+    return vitrine(args).json()["pictures"]["reach"]["bytesAtContext"].get<int64_t>();
+  };
+  const auto info = [](std::vector<std::string> args) {
+    args.insert(args.begin(), {"info", "--json"});
+    return vitrine(args).json()["cache"]["bytes"].get<int64_t>();
+  };
+  const int64_t own = info({}), f32 = info({"--compute", "f32"});
+  EXPECT_LT(own, f32);
+  EXPECT_EQ(reach({}), own);
+  EXPECT_EQ(reach({"--compute", "f32"}), f32);
+  const std::string config = std::string(VITRINE_SOURCE) + "/models/tales9m/config.json";
+  EXPECT_EQ(reach({"--config", config}), info({"--model", config}));
+}
+
 TEST(PictureCommand, GivesDataAndDrawings) {
   const Scratch scratch;
   const std::vector<std::string> common = {"picture", "attention", "The king and the queen"};

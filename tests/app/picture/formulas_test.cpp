@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 
 #include "base/base64.h"
 #include "hooks/trace.h"
+#include "inspect/info.h"
 #include "picture/data/facts.h"
 #include "picture/data/observe.h"
 #include "support.h"
@@ -225,6 +227,19 @@ TEST_F(Formulas, SplitsAreCutIntoTheModelsTokens) {
     for (const int id : split.at("ids").get<std::vector<int>>()) EXPECT_LT(id, 1000);
 }
 
+// All splits are run together, and each is worth what it is worth alone.
+TEST(Splits, HaveTheProbabilityOfTheirTokens) {
+  Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
+  const PictureJson p = picture_of(engine, text_prompt(engine, "Once upon a time there was a king"), "splits");
+  ASSERT_EQ(p.at("splits").size(), 8u);
+  for (const PictureJson& split : p.at("splits")) {
+    std::vector<int32_t> ids = split.at("ids").get<std::vector<int32_t>>();
+    ids.insert(ids.begin(), *engine.tokenizer().bos());
+    const std::vector<float> alone = engine.token_logprobs(ids);
+    EXPECT_NEAR(split.at("logprob").get<double>(), std::accumulate(alone.begin(), alone.end(), 0.0), 1e-3) << split.at("pieces");
+  }
+}
+
 TEST_F(Formulas, GroupsAndReach) {
   const PictureJson heads = one("head-grouping");
   EXPECT_EQ(heads.at("kind"), "MQA");
@@ -248,7 +263,28 @@ TEST_F(Formulas, GroupsAndReach) {
   EXPECT_LE(reach.at("bytesAtContext").get<int64_t>(), reach.at("bytesAtContextGlobal").get<int64_t>());
 }
 
-// tales9m keeps 8.0 MiB although its windows hold 4.5: `vitrine info` says the same.
+// Where nothing else is asked for, decoding a model of 16-bit weights takes f16: every picture counts what `vitrine info` counts.
+TEST(Reach, TheCacheIsThatOfDecoding) {
+  const std::string shipped = std::string(VITRINE_SOURCE) + "/models/tales9m";
+  const ModelInfo info = model_info(shipped, {});
+  Engine engine(shipped, {.threads = 2, .decode_narrow = true});
+  const PicturePrompt prompt = ids_prompt({2, 5, 9});
+  const PictureJson reach = picture_of(engine, prompt, "reach");
+  EXPECT_EQ(reach.at("bytesAtContext").get<int64_t>(), info.cache_bytes);
+  EXPECT_EQ(reach.at("bytesAtContextGlobal").get<int64_t>(), info.cache_bytes_full);
+  EXPECT_EQ(info.bytes_per_position, 8 * 2 * 2 * 64 * 2);  // keys and values of two heads in eight layers, two bytes a number
+  for (const PictureJson& layer : reach.at("layers"))
+    EXPECT_EQ(layer.at("bytes").get<int64_t>(), 3 * info.bytes_per_position / 8) << layer.at("layer");
+  EXPECT_EQ(picture_of(engine, prompt, "head-grouping").at("cacheBytesPerPosition").get<int64_t>(), info.bytes_per_position);
+  const auto each = static_cast<double>(info.bytes_per_position);
+  EXPECT_EQ(column(picture_of(engine, prompt, "head-sizes").at("sharing"), "cacheBytes"), list({each / 2, each, each * 2}));
+  // A cache of other types, as --cache-type-k and --cache-type-v ask for.
+  Engine told(shipped, {.threads = 2, .cache = {DType::q8_0, DType::f32}});
+  const auto cache = told.decoding_cache(0);
+  EXPECT_EQ(picture_of(told, prompt, "reach").at("bytesAtContext").get<size_t>(), cache->bytes_for(cache->context()));
+}
+
+// tales9m keeps 8.0 MiB in f32 although its windows hold 4.5: `vitrine info --compute f32` says the same.
 TEST(Reach, TheCacheIsWhatIsAllocated) {
   Engine engine(std::string(VITRINE_SOURCE) + "/models/tales9m", kF32);
   const PictureJson reach = picture_of(engine, ids_prompt({2, 5, 9}), "reach");

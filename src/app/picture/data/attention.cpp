@@ -101,7 +101,8 @@ PictureJson data_of_head_grouping(Studio& studio) {
   const auto layers = s.n_layers - static_cast<int64_t>(studio.facts.conv_layers.size());
   const std::string kind = studio.facts.heads_title();
   const int64_t per_group = s.n_heads / s.n_kv_heads;
-  const int64_t cache = 2 * s.n_kv_heads * s.head_dim * layers * static_cast<int64_t>(sizeof(float));
+  const int64_t cache = cached_bytes(studio.engine, layers, s.n_kv_heads, s.head_dim),
+                cache_mha = cached_bytes(studio.engine, layers, s.n_heads, s.head_dim);
   PictureJson p =
       present(kind == "MHA"   ? "Multi-head attention: every query head has a key and value head of its own."
               : kind == "MQA" ? fmt::format("Multi-query attention: all {} query heads read the same keys and values.", s.n_heads)
@@ -110,7 +111,7 @@ PictureJson data_of_head_grouping(Studio& studio) {
               fmt::format("{} above {}. One position costs {} bytes of cache in all layers{}; with a key and "
                           "value head for each query head it would be {}.",
                           plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key and value head"), cache,
-                          layers < s.n_layers ? " with attention" : "", cache * per_group));
+                          layers < s.n_layers ? " with attention" : "", cache_mha));
   p["kind"] = kind;
   p["groups"] = PictureJson::array();
   for (int64_t g = 0; g < s.n_kv_heads; ++g) {
@@ -122,7 +123,7 @@ PictureJson data_of_head_grouping(Studio& studio) {
   const int64_t q = s.d_model * s.n_heads * s.head_dim, k = s.d_model * s.n_kv_heads * s.head_dim;
   p["parameters"] = {{"q", q}, {"k", k}, {"v", k}, {"o", q}};
   p["cacheBytesPerPosition"] = cache;
-  p["cacheBytesPerPositionMha"] = cache * per_group;
+  p["cacheBytesPerPositionMha"] = cache_mha;
   p["tables"] = PictureJson::parse(R"json([
     {"note": "{kind}", "most": 23, "columns": [["key and value head", "#0"], ["query heads", "groups.*"]]},
     {"note": "parameters of one layer", "columns": [["W_Q", "parameters.q"], ["W_K", "parameters.k"], ["W_V", "parameters.v"], ["W_O", "parameters.o"],
@@ -379,15 +380,15 @@ PictureJson data_of_reach(Studio& studio) {
   p["nTokens"] = n;
   p["contextLength"] = s.context_length;
   p["layers"] = PictureJson::array();
-  // What the cache allocates: a ring of whole pages holds more than its window.
-  std::vector<CacheLayer> cache_layers = studio.engine.model().cache_layers(studio.engine.cache_types());
+  // What the cache of decoding allocates: a ring of whole pages holds more than its window.
+  std::vector<CacheLayer> cache_layers = studio.engine.model().cache_layers(studio.engine.decoding_types());
   const auto cache_of = [&](std::vector<CacheLayer> layers) {
     return KvCache(std::move(layers), span, std::min(span, kPrefillChunk), false);
   };
   const size_t at_context = cache_of(cache_layers).bytes_for(span);
   int64_t receives = last, global_layers = 0;
   for (size_t l = 0; l < facts.windows.size(); ++l) {
-    const int64_t window = facts.windows[l], position_bytes = facts.position_bytes[l];
+    const int64_t window = facts.windows[l];
     const bool is_global = window == kNoWindow;
     const auto reach_back = [&](int64_t from) { return is_global ? 0 : std::max<int64_t>(0, from - window + 1); };
     // What a token of the layer before has received, the last one receives through the first token it sees here.
@@ -406,7 +407,7 @@ PictureJson data_of_reach(Studio& studio) {
                            {"receives", receives},
                            {"cached", cached},
                            {"room", room},
-                           {"bytes", cached * position_bytes}});
+                           {"bytes", cached * static_cast<int64_t>(each)}});
     global_layers += is_global ? 1 : 0;
   }
   for (size_t l = 0; l < cache_layers.size(); ++l)

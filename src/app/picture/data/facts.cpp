@@ -28,6 +28,11 @@ NamedParameters parameters_of(const Model& model) {
   return found;
 }
 
+int64_t cached_bytes(const Engine& engine, int64_t layers, int64_t kv_heads, int64_t head_dim) {
+  const CacheLayer layer{.n_kv_heads = kv_heads, .head_dim = head_dim, .v_dim = head_dim, .types = engine.decoding_types()};
+  return layers * static_cast<int64_t>(KvCache({layer}, 1, 1, false).bytes_per_position());
+}
+
 ModelFacts facts_of(const Model& model) {
   const LayerRecord& first = model.layer(0);
   const std::vector<std::string> hooks = model.hook_names();
@@ -36,10 +41,7 @@ ModelFacts facts_of(const Model& model) {
   facts.shape = model.shape();
   facts.parameters = parameters_of(model);
   facts.family_title = family_of(model).title;
-  for (const CacheLayer& layer : model.cache_layers()) {
-    facts.windows.push_back(layer.window);
-    facts.position_bytes.push_back(layer.n_kv_heads * (layer.head_dim + layer.v_dim) * static_cast<int64_t>(sizeof(float)));
-  }
+  for (const CacheLayer& layer : model.cache_layers()) facts.windows.push_back(layer.window);
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer)
     if (const LayerRecord& spec = model.layer(layer); !spec.has_attention()) {
       facts.conv_layers.push_back(layer);

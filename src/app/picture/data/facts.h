@@ -25,12 +25,11 @@ NamedParameters parameters_of(const Model& model);
 struct ModelFacts {
   ModelShape shape;
   NamedParameters parameters;
-  std::string family_title;             // "Gemma 2"
-  std::vector<int64_t> windows;         // of each layer; kNoWindow: global; of a convolution: its taps
-  std::vector<int64_t> position_bytes;  // of each layer: what the cache keeps of a position
-  std::vector<int64_t> conv_layers;     // those with a convolution, or a recurrence, in the place of attention
-  bool recurrent = false;               // it is a recurrence
-  int64_t attention_layer = 0;          // the first of the others
+  std::string family_title;          // "Gemma 2"
+  std::vector<int64_t> windows;      // of each layer; kNoWindow: global; of a convolution: its taps
+  std::vector<int64_t> conv_layers;  // those with a convolution, or a recurrence, in the place of attention
+  bool recurrent = false;            // it is a recurrence
+  int64_t attention_layer = 0;       // the first of the others
   NormPlace norm_place = NormPlace::before;
   Positions positions = Positions::rotary;
   bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
@@ -61,6 +60,9 @@ struct ModelFacts {
 /// Of a model that may have no weights: from its configuration alone.
 ModelFacts facts_of(const Model& model);
 inline ModelFacts facts_of(const Engine& engine) { return facts_of(engine.model()); }
+
+/// Bytes that the cache of decoding keeps of one position, in so many layers with these heads.
+int64_t cached_bytes(const Engine& engine, int64_t layers, int64_t kv_heads, int64_t head_dim);
 
 /// "relu", "gelu_tanh", "gelu_exact", "silu".
 std::string activation_name(Activation f);

@@ -112,9 +112,9 @@ PictureJson data_of_head_sizes(Studio& studio) {
           "layer, each with fewer numbers to compare; the matrices and the products of queries with keys cost the same. Fewer "
           "key and value heads: a smaller cache, and less that differs between heads. This model has {} of {}, and {}.",
           width, plural(s.n_heads, "head"), plural(s.head_dim, "number"), plural(s.n_kv_heads, "key and value head")),
-      fmt::format("{} of {} in a layer: {} in all. A token costs {} bytes of cache in f32.", plural(s.n_heads, "head"),
+      fmt::format("{} of {} in a layer: {} in all. A token costs {} bytes of cache.", plural(s.n_heads, "head"),
                   plural(s.head_dim, "number"), plural(s.n_heads * layers, "pattern"),
-                  2 * s.n_kv_heads * s.head_dim * layers * 4));
+                  cached_bytes(studio.engine, layers, s.n_kv_heads, s.head_dim)));
   p["width"] = width;
   p["layers"] = layers;
   p["nTokens"] = tokens;
@@ -142,7 +142,7 @@ PictureJson data_of_head_sizes(Studio& studio) {
                                                       : "groups (GQA)"},
                             {"here", kv == s.n_kv_heads},
                             {"parameters", projections * layers},
-                            {"cacheBytes", 2 * kv * s.head_dim * layers * int64_t{4}}});
+                            {"cacheBytes", cached_bytes(studio.engine, layers, kv, s.head_dim)}});
   }
   p["tables"] = PictureJson::parse(R"json([
     {"note": "{width} numbers of queries, shared out among heads; weights and products for {nTokens} tokens",
@@ -150,7 +150,7 @@ PictureJson data_of_head_sizes(Studio& studio) {
        ["attention weights", "heads.*.weights", "count"], ["multiplications of queries with keys", "heads.*.products", "count"]]},
     {"note": "key and value heads",
      "columns": [["key and value heads", "sharing.*.kvHeads"], ["", "sharing.*.title"], ["", "sharing.*.here", "this model"], ["parameters of W_K and W_V", "sharing.*.parameters", "count"],
-       ["cache bytes a token, f32", "sharing.*.cacheBytes", "count"]]}
+       ["cache bytes a token", "sharing.*.cacheBytes", "count"]]}
   ])json");
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "bars", "title": "Patterns of attention, by the number of heads", "label": "Patterns of attention by the number of heads in a layer.", "name": "{heads.*.heads} of {heads.*.size}{heads.*.here|, this model}", "value": "heads.*.patterns",
