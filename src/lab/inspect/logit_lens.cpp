@@ -32,15 +32,32 @@ class StreamCollector final : public Listener {
   std::span<const int64_t> positions_;
 };
 
-LensReading read(std::span<const float> here, std::span<const float> model, int64_t top) {
-  LensReading reading;
-  reading.top = top_logprobs(here, static_cast<size_t>(top));
-  reading.kl = kl_divergence(model, here);
-  const size_t most_likely = argmax(model);
-  reading.rank = 1 + std::count_if(here.begin(), here.end(), [&](float z) { return z > here[most_likely]; });
-  reading.logprob = static_cast<double>(here[most_likely]) - log_sum_exp(here);
-  return reading;
-}
+// The model's own prediction, to which that at every depth is compared.
+class Final {
+ public:
+  explicit Final(std::span<const float> logits) : most_likely_(argmax(logits)), logprobs_(logits.size()), probs_(logits.size()) {
+    const double total = log_sum_exp(logits);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logprobs_[i] = static_cast<double>(logits[i]) - total;
+      probs_[i] = std::exp(logprobs_[i]);
+    }
+  }
+
+  LensReading read(std::span<const float> here, int64_t top) const {
+    LensReading reading;
+    reading.top = top_logprobs(here, static_cast<size_t>(top));
+    const double total = log_sum_exp(here);
+    for (size_t i = 0; i < here.size(); ++i) reading.kl += probs_[i] * (logprobs_[i] - (static_cast<double>(here[i]) - total));
+    reading.kl = std::max(reading.kl, 0.0);
+    reading.rank = 1 + std::count_if(here.begin(), here.end(), [&](float z) { return z > here[most_likely_]; });
+    reading.logprob = static_cast<double>(here[most_likely_]) - total;
+    return reading;
+  }
+
+ private:
+  size_t most_likely_;
+  std::vector<double> logprobs_, probs_;
+};
 
 }  // namespace
 
@@ -56,9 +73,10 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
     std::iota(lens.positions.begin(), lens.positions.end(), 0);
   }
   lens.positions = positions_or_last(lens.positions, ids.size());
-  const auto rows = static_cast<int64_t>(lens.positions.size());
-  require_memory(sizeof(float) * static_cast<size_t>((shape.n_layers + 1) * rows * shape.d_model +
-                                                     2 * std::min(kLogitRows, rows) * shape.vocab_size),
+  const int64_t rows = std::ssize(lens.positions), points = shape.n_layers + 1;
+  // So many positions at once: the head's weights are read once for all their depths.
+  const int64_t together = std::min(std::max<int64_t>(1, kLogitRows / points), rows);
+  require_memory(sizeof(float) * static_cast<size_t>(points * rows * shape.d_model + together * points * shape.vocab_size),
                  memory, "The stream at " + std::to_string(rows) + " position(s) of every layer", "Ask for fewer positions");
 
   Context& ctx = engine.context();
@@ -73,31 +91,29 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
   const NamedWeights weights(*engine.opened().model);
   const Vector *w = weights.find_vector("ln_final.w"), *b = weights.find_vector("ln_final.b");
   const NormSpec norm = engine.model().layer(0).norm;
-  // The head's scores of rows [first, first + n) at one point.
-  const auto scores = [&](size_t point, int64_t first, int64_t n) {
-    Tensor x = ctx.empty({n, shape.d_model});
-    const float* from = stream.values.data() + (static_cast<int64_t>(point) * rows + first) * shape.d_model;
-    std::copy(from, from + n * shape.d_model, x.data<float>());
-    if (w != nullptr) x = b != nullptr ? layer_norm(ctx, "ln_final", x, *w, *b, norm) : rms_norm(ctx, "ln_final", x, *w, norm);
-    std::vector<int64_t> all(static_cast<size_t>(n));
-    std::iota(all.begin(), all.end(), 0);
-    return logits(ctx, x, engine.model().head(), all);
-  };
   lens.points = stream.points;
   lens.readings.resize(lens.points.size() * lens.positions.size());
-  for (int64_t first = 0; first < rows; first += kLogitRows) {
-    const int64_t n = std::min(kLogitRows, rows - first);
+  const auto stream_at = [&](int64_t point, int64_t row) { return stream.values.data() + (point * rows + row) * shape.d_model; };
+  for (int64_t first = 0; first < rows; first += together) {
+    const int64_t n = std::min(together, rows - first);
     const auto frame = ctx.frame();
-    const Tensor model = scores(lens.points.size() - 1, first, n);
-    for (size_t point = 0; point < lens.points.size(); ++point) {
-      const auto inner = ctx.frame();
-      const Tensor here = scores(point, first, n);
-      const auto width = static_cast<size_t>(shape.vocab_size);
-      for (int64_t r = 0; r < n; ++r) {
-        const size_t at = point * lens.positions.size() + static_cast<size_t>(first + r);
-        lens.readings[at] = read({here.row<float>(r), width}, {model.row<float>(r), width}, top);
-        const float* x = stream.values.data() + static_cast<int64_t>(at) * shape.d_model;
-        lens.readings[at].length = std::sqrt(std::inner_product(x, x + shape.d_model, x, 0.0));
+    Tensor x = ctx.empty({points * n, shape.d_model});  // point after point
+    for (int64_t point = 0; point < points; ++point)
+      std::copy_n(stream_at(point, first), n * shape.d_model, x.row<float>(point * n));
+    if (w != nullptr) x = b != nullptr ? layer_norm(ctx, "ln_final", x, *w, *b, norm) : rms_norm(ctx, "ln_final", x, *w, norm);
+    std::vector<int64_t> all(static_cast<size_t>(points * n));
+    std::iota(all.begin(), all.end(), 0);
+    const Tensor scores = logits(ctx, x, engine.model().head(), all);
+    const auto scores_at = [&](int64_t point, int64_t r) {
+      return std::span<const float>(scores.row<float>(point * n + r), static_cast<size_t>(shape.vocab_size));
+    };
+    for (int64_t r = 0; r < n; ++r) {
+      const Final model(scores_at(points - 1, r));
+      for (int64_t point = 0; point < points; ++point) {
+        LensReading& reading = lens.readings[static_cast<size_t>(point * rows + first + r)];
+        reading = model.read(scores_at(point, r), top);
+        const float* here = stream_at(point, first + r);
+        reading.length = std::sqrt(std::inner_product(here, here + shape.d_model, here, 0.0));
       }
     }
   }
