@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -157,6 +158,38 @@ Lattice cut_every_way(const Tokenizer& tokenizer, int64_t vocab_size, const std:
     }
   }
   return {best.back(), ways.back()};
+}
+
+// For each text the sum of ln p of its tokens but the first, each given those before it. All are run in one step, so that the
+// weights are read once.
+std::vector<double> joint_logprobs(Engine& engine, const std::vector<std::vector<int32_t>>& texts) {
+  std::vector<double> sums(texts.size());
+  Step step;
+  std::vector<std::pair<size_t, int32_t>> next;  // by row: its text, and the token that follows
+  for (size_t text = 0; text < texts.size(); ++text) {
+    const std::span<const int32_t> ids = texts[text];
+    engine.check_ids(ids);
+    if (ids.size() < 2) continue;
+    step.add(ids.first(ids.size() - 1));
+    for (const int32_t id : ids.subspan(1)) next.emplace_back(text, id);
+  }
+  if (next.empty()) return sums;
+  Context& ctx = engine.context();
+  const auto frame = ctx.frame();
+  const Tensor x = engine.model().residual(ctx, step);
+  for (int64_t begin = 0; begin < step.rows(); begin += kLogitRows) {
+    const auto part = ctx.frame();
+    std::vector<int64_t> rows(static_cast<size_t>(std::min(kLogitRows, step.rows() - begin)));
+    std::iota(rows.begin(), rows.end(), begin);
+    const Tensor z = logits(ctx, x, engine.model().head(), rows);
+    if (first_not_finite(z) >= 0) engine.report_not_finite(step, rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const std::span<const float> row(z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size()));
+      const auto& [text, id] = next[static_cast<size_t>(rows[i])];
+      sums[text] += static_cast<double>(row[static_cast<size_t>(id)]) - log_sum_exp(row);
+    }
+  }
+  return sums;
 }
 
 }  // namespace
@@ -337,13 +370,15 @@ PictureJson data_of_splits(Studio& studio) {
   for (const std::string& c : characters_of(spelled)) single.push_back(tokenizer.find(c).value_or(-1));
   if (std::all_of(single.begin(), single.end(), [&](int32_t id) { return id >= 0 && id < vocab_size; })) add(single);
   const std::optional<int32_t> bos = tokenizer.adds_bos() ? tokenizer.bos() : std::nullopt;
-  for (Split& split : splits) {
-    std::vector<int32_t> ids = split.ids;
+  std::vector<std::vector<int32_t>> whole;
+  for (const Split& split : splits) {
+    std::vector<int32_t>& ids = whole.emplace_back(split.ids);
     if (bos) ids.insert(ids.begin(), *bos);
-    if (studio.facts.shape.context_length > 0 && static_cast<int64_t>(ids.size()) > studio.facts.shape.context_length)
+    if (studio.facts.shape.context_length > 0 && std::ssize(ids) > studio.facts.shape.context_length)
       return absent("The prompt's splits are longer than the model's context.");
-    for (const float logprob : studio.engine.token_logprobs(ids)) split.logprob += static_cast<double>(logprob);
   }
+  const std::vector<double> logprobs = joint_logprobs(studio.engine, whole);
+  for (size_t i = 0; i < splits.size(); ++i) splits[i].logprob = logprobs[i];
   std::sort(splits.begin(), splits.end(),
             [](const Split& a, const Split& b) { return a.logprob != b.logprob ? a.logprob > b.logprob : a.ids < b.ids; });
   const size_t rank =
