@@ -170,6 +170,29 @@ struct WrongNumber : RunError {
                                           : "; a model with NaN or infinity is not converted"));
 }
 
+int64_t first_not_finite(const float* values, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    if (!std::isfinite(values[i])) return static_cast<int64_t>(i);
+  return -1;
+}
+
+// Whether the model's values are those of a Hugging Face file.
+bool reorders(const OpenedModel& opened) { return opened.files.kind == ModelFiles::Kind::huggingface; }
+
+std::vector<float> vector_values(const OpenedModel& opened, const FileTensor& tensor) {
+  const bool reorder = reorders(opened);
+  std::vector<float> values;
+  for (const TensorLine* part : tensor.parts) {
+    const Vector& v = *part->vector;
+    const std::vector<int64_t> order = reorder ? gguf_rows(*part, opened.model->shape().head_dim) : std::vector<int64_t>();
+    for (int64_t i = tensor.turn; i < v.size; i += tensor.turns) {
+      const auto value = v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]);
+      values.push_back(!reorder ? value : part->layout.gguf_minus_exp ? -std::exp(value) : value + part->layout.gguf_offset);
+    }
+  }
+  return values;
+}
+
 class Output {
  public:
   Output(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path, ThreadPool& pool,
@@ -202,8 +225,6 @@ class Output {
   void discard() { file_.discard(); }
 
  private:
-  bool reorders() const { return opened_.files.kind == ModelFiles::Kind::huggingface; }
-
   void write_whole(size_t index, std::span<const std::byte> bytes) {
     const bool there = is_there(index, 0, bytes.size());
     if (!there) file_.write(index, bytes);
@@ -211,18 +232,9 @@ class Output {
   }
 
   void write_vector(size_t index, const FileTensor& tensor) {
-    std::vector<float> values;
-    for (const TensorLine* part : tensor.parts) {
-      const Vector& v = *part->vector;
-      const bool reorder = reorders();
-      const std::vector<int64_t> order = reorder ? gguf_rows(*part, opened_.model->shape().head_dim) : std::vector<int64_t>();
-      for (int64_t i = tensor.turn; i < v.size; i += tensor.turns) {
-        const auto value = v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]);
-        values.push_back(!reorder ? value : part->layout.gguf_minus_exp ? -std::exp(value) : value + part->layout.gguf_offset);
-        if (!std::isfinite(values.back()))
-          refuse_number(plan_.tensors[index], static_cast<int64_t>(values.size()) - 1, values.back());
-      }
-    }
+    const std::vector<float> values = vector_values(opened_, tensor);
+    if (const int64_t bad = first_not_finite(values.data(), values.size()); bad >= 0)
+      refuse_number(plan_.tensors[index], bad, values[static_cast<size_t>(bad)]);
     write_whole(index, std::as_bytes(std::span(values)));
   }
 
@@ -241,7 +253,7 @@ class Output {
 
   void write_matrix(size_t index, const FileTensor& tensor) {
     const Cut cut(plan_.tensors[index], tensor);
-    const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders());
+    const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders(opened_));
     for (int64_t first = 0; first < cut.rows; first += cut.piece_rows) {
       const int64_t n = std::min(cut.piece_rows, cut.rows - first);
       const uint64_t offset = static_cast<uint64_t>(first) * cut.row;
@@ -302,7 +314,7 @@ class Output {
 
   double sampled_seconds(size_t index, const FileTensor& tensor) {
     const Cut cut(plan_.tensors[index], tensor);
-    const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders());
+    const Matrix matrix(tensor, opened_.model->shape().head_dim, reorders(opened_));
     const int64_t n = std::min(cut.rows, cut.chunk_rows * pool_.threads());
     double least = INFINITY;
     for (int turn = 0; turn < 2; ++turn) {  // the first also waits for threads that sleep, and for memory
@@ -325,12 +337,6 @@ class Output {
       bytes += row_bytes(plan.dtype, count);
       row += many;
     }
-  }
-
-  static int64_t first_not_finite(const float* values, size_t n) {
-    for (size_t i = 0; i < n; ++i)
-      if (!std::isfinite(values[i])) return static_cast<int64_t>(i);
-    return -1;
   }
 
   // Of finite values that became bytes: the first that these do not give back as a finite one.
@@ -430,6 +436,41 @@ void write_gguf(const OpenedModel& opened, const GgufPlan& plan, const GgufEncod
     if (options.made_from.empty()) output.discard();
     throw;
   }
+}
+
+GgufEncoding gguf_in_f32() {
+  return {.file_type = 0,
+          .type_of = [](const GgufTensor&) { return DType::f32; },
+          .encode = [](DType, const float* rows, size_t n, size_t, const float*,
+                       std::byte* out) { std::memcpy(out, rows, n * sizeof(float)); }};
+}
+
+std::string gguf_bytes(const OpenedModel& opened, const GgufPlan& plan) {
+  const GgufLayout layout = gguf_layout(opened.files.name, plan.keys, plan.tensors);
+  const std::vector<Source> sources = sources_of(opened);
+  VITRINE_CHECK(sources.size() == plan.tensors.size(), "the plan is this model's");
+  std::string file = layout.header;
+  file.resize(layout.size);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Source& s = sources[i];
+    char* const to = file.data() + layout.begin[i];
+    if (s.held != nullptr) {
+      std::memcpy(to, s.held->data, s.held->bytes);
+      continue;
+    }
+    VITRINE_CHECK(plan.tensors[i].dtype == DType::f32, "the plan is in f32");
+    const size_t n = layout.bytes[i] / sizeof(float);
+    std::vector<float> values = s.values;
+    if (values.empty() && s.tensor.parts.front()->vector != nullptr) values = vector_values(opened, s.tensor);
+    if (values.empty()) {
+      values.resize(n);
+      Matrix(s.tensor, opened.model->shape().head_dim, reorders(opened)).read(0, rows_of(s.tensor.shape), values.data());
+    }
+    if (const int64_t bad = first_not_finite(values.data(), n); bad >= 0)
+      refuse_number(plan.tensors[i], bad, values[static_cast<size_t>(bad)]);
+    std::memcpy(to, values.data(), layout.bytes[i]);
+  }
+  return file;
 }
 
 }  // namespace vitrine

@@ -71,4 +71,10 @@ struct WriteGgufOptions {
 void write_gguf(const OpenedModel& opened, const GgufPlan& plan, const GgufEncoding& encoding, const std::string& path,
                 ThreadPool& pool, const WriteGgufOptions& options = {});
 
+/// Every number in f32.
+GgufEncoding gguf_in_f32();
+/// The same file in memory, in gguf_in_f32(). Also of a model that was a GGUF file before as_huggingface().
+/// Errors: RunError naming a weight that is NaN or infinite.
+std::string gguf_bytes(const OpenedModel& opened, const GgufPlan& plan);
+
 }  // namespace vitrine

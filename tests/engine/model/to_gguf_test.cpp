@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "io/safetensors.h"
 #include "model/adapter.h"
@@ -21,6 +23,11 @@
 
 namespace vitrine {
 namespace {
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 void write(const OpenedModel& opened, const std::string& path, const std::string& type) {
   ThreadPool pool(2);
@@ -168,6 +175,19 @@ TEST_P(ToGguf, OfAGgufFileIsThatFile) {
       EXPECT_EQ(std::memcmp(tensor.data, other->data, tensor.bytes), 0) << name;
     }
   }
+}
+
+// In memory, of a directory and of a GGUF file that was brought into that form: byte for byte the file on the disk.
+TEST_P(ToGguf, InMemoryIsTheFile) {
+  const Scratch scratch;
+  const auto in_memory = [](const OpenedModel& opened) {
+    return gguf_bytes(opened, plan_gguf(opened, {{"tokenizer.ggml.model", std::string("none")}}, gguf_in_f32()));
+  };
+  const std::string first = written_gguf(directory(), scratch, "f32", "first.gguf");
+  EXPECT_TRUE(in_memory(open_model(directory())) == content_of(first));
+  const std::string again = written_gguf(first, scratch, "f32", "again.gguf");
+  EXPECT_TRUE(in_memory(open_model(first)) == content_of(again));
+  EXPECT_TRUE(in_memory(as_huggingface(open_model(first))) == content_of(again));
 }
 
 std::vector<std::string> with_gguf() {
