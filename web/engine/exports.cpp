@@ -28,3 +28,7 @@ EXPORTED("answer") const char* answer_of(const char* request, const char* body) 
   answer = live == nullptr ? R"({"error":{"message":"no model is open"}})" : live->answer(request, body);
   return answer.c_str();
 }
+
+/// Live::file; valid until the next call of answer.
+EXPORTED("file") const char* file() { return live->file().data(); }
+EXPORTED("file_bytes") size_t file_bytes() { return live == nullptr ? 0 : live->file().size(); }

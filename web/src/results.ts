@@ -14,7 +14,7 @@ export interface LensReading { top: TokenLogprob[]; kl: number; rank: number; lo
 
 export interface UnitWrites { layer: number; position: number; d_ff: number; units: { unit: number; value: number; promoted: { token: number; piece: string | null; logit: number; }[]; suppressed: { token: number; piece: string | null; logit: number; }[]; }[]; }
 
-export interface OneStep { target: { token: number; piece: string | null; logprob_before: number; logprob_after: number; }[]; rate: number; loss_before: number; loss_after: number; gradient_norm: number; layers: { name: string; gradient_norm: number; update_ratio: number; }[]; before: TokenLogprob[]; after: TokenLogprob[]; }
+export interface OneStep { target: { token: number; piece: string | null; logprob_before: number; logprob_after: number; }[]; rate: number; loss_before: number; loss_after: number; gradient_norm: number; layers: { name: string; gradient_norm: number; update_ratio: number; }[]; before: TokenLogprob[]; after: TokenLogprob[]; losses: number[]; followed: { token: number; piece: string | null; logprobs: number[]; }[]; }
 
 export interface CircuitsData { heads: { layer: number; head: number; copying: number; qk_rank: number; ov_rank: number; }[]; composition: Composition[]; links: { score: number; words: string; }[]; }
 

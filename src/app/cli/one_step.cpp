@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/plural.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -14,13 +15,32 @@
 namespace vitrine::cli {
 namespace {
 
+// A line a step.
+void print_course(const Engine& engine, const OneStep& s) {
+  std::string head = "step      loss";
+  std::vector<int> widths;
+  for (const OneStep::Followed& one : s.followed) {
+    const std::string piece = shown_piece(engine, one.token);
+    widths.push_back(std::max(10, width_of(piece) + 2));
+    head += pad_left(piece, widths.back());
+  }
+  print("\n{}\n", dim(head));
+  for (size_t i = 0; i < s.losses.size(); ++i) {
+    std::string line = fmt::format("{:>4}{:>10.4f}", i, s.losses[i]);
+    for (size_t k = 0; k < s.followed.size(); ++k) line += pad_left(percent(std::exp(s.followed[k].logprobs[i])), widths[k]);
+    print("{}\n", line);
+  }
+}
+
 void print_step(const Engine& engine, const OneStepOptions& o, const OneStep& s) {
   const auto piece = [&](int32_t id) { return shown_piece(engine, id); };
-  print("{}\n", bold(fmt::format("one step of gradient descent on -log p({} | {})", visible(o.target), visible(o.prompt))));
+  print("{}\n", bold(fmt::format("{} of gradient descent on -log p({} | {})", o.steps == 1 ? "one step" : plural(o.steps, "step"),
+                                 visible(o.target), visible(o.prompt))));
   print("rate {:g}; loss {:.4f} before, {:.4f} after; gradient norm {:.4g}\n", o.rate, s.loss_before, s.loss_after,
         s.gradient_norm);
   for (const OneStep::Target& t : s.target)
     print("  {} {} -> {}\n", piece(t.token), percent(std::exp(t.logprob_before)), percent(std::exp(t.logprob_after)));
+  if (o.steps > 1) print_course(engine, s);
 
   int widest = 6;
   for (const auto* top : {&s.before, &s.after})
@@ -62,6 +82,7 @@ void add_one_step_options(CLI::App& app, OneStepOptions& o) {
   app.add_option("--target", o.target, "What should follow the text of --one-step, including its leading space: ' mat'")
       ->type_name("TEXT");
   add_number(app, "--rate", o.rate, 0, 1e6, "Learning rate of --one-step (default 0.003)");
+  add_count(app, "--steps", o.steps, 1, kMostSteps, "Steps of --one-step, one behind the other (default 1)");
   add_count(app, "--top", o.top, 1, 1 << 20, "Tokens that --one-step shows before and after (default 10)");
   app.add_option("--model,-m", o.model, "The model of --one-step; default: the shipped one")
       ->type_name("MODEL")
@@ -79,7 +100,7 @@ void run_one_step(const OneStepOptions& o) {
   Learner learner(std::move(opened), options);
   Engine& engine = learner.engine();
   const OneStepText text = one_step_text(engine, o.prompt, o.target);
-  const OneStep step = take_one_step(learner, text.prompt, text.target, o.rate, std::min(o.top, engine.shape().vocab_size));
+  const OneStep step = take_steps(learner, text.prompt, text.target, o.rate, o.steps, std::min(o.top, engine.shape().vocab_size));
   if (o.json) return print_json(to_json(engine, o.prompt, text, step));
   print_step(engine, o, step);
 }

@@ -169,7 +169,7 @@ Action define_train(CLI::App& app) {
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
   add_one_step_options(app, o->one_step);
   CLI::Option *one_step = app.get_option("--one-step"), *example = app.get_option("--example");
-  for (const char* name : {"--target", "--rate", "--top", "--model"}) app.get_option(name)->needs(one_step);
+  for (const char* name : {"--target", "--rate", "--steps", "--top", "--model"}) app.get_option(name)->needs(one_step);
   for (const char* name : {"CONFIG", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
   example->excludes(one_step);
   add_json(app, o->json);

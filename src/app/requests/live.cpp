@@ -1,6 +1,7 @@
 #include "requests/live.h"
 
 #include <exception>
+#include <utility>
 
 #include "requests/request.h"
 
@@ -9,6 +10,7 @@ namespace vitrine {
 Live::Live(std::string_view model, const EngineOptions& options) : model_(model), engine_(model, options) {}
 
 std::string Live::answer(std::string_view name, const std::string& body) {
+  file_ = {};
   try {
     const Request& request = find_request(name);
     Fields fields(body, request.fields);
@@ -16,8 +18,13 @@ std::string Live::answer(std::string_view name, const std::string& body) {
                     .name = model_,
                     .run = [this](const auto& work) { work(engine_); },
                     .threads = engine_.context().pool().threads(),
-                    .unfinished = &unfinished_};
-    return request.answer(host, fields).text(fields);
+                    .unfinished = &unfinished_,
+                    .learner = &learner_,
+                    .files = true};
+    RequestAnswer made = request.answer(host, fields);
+    file_ = std::move(made.file);
+    if (!file_.empty()) made.json = {{"bytes", file_.size()}};
+    return std::move(made).text(fields);
   } catch (const std::exception& error) {
     return json_text({{"error", {{"message", error.what()}}}});
   }

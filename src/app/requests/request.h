@@ -16,6 +16,8 @@
 
 namespace vitrine {
 
+class Learner;
+
 /// Who answers: the model, and what else there is.
 struct Host {
   const Engine& engine;  // read at any time: tokenizer, shapes
@@ -29,6 +31,8 @@ struct Host {
   // Of some hosts.
   /// Where an answer that is made in pieces waits until the same is asked again; another question may take its place.
   std::shared_ptr<void>* unfinished = nullptr;
+  /// Where the copy of the model that steps of training have changed waits for more of them; null: nowhere.
+  std::shared_ptr<Learner>* learner = nullptr;
   bool files = false;  // an answer may be a file
   /// The ids of a conversation by the model's chat template.
   std::function<std::vector<int32_t>(const OrderedJson& messages, Fields& fields)> chat = {};
@@ -42,7 +46,8 @@ struct Host {
 struct RequestAnswer {
   OrderedJson json;        // an object
   std::string hooks = {};  // its last member, as hooks_text() gives it
-  std::string file = {};   // safetensors, which is the answer then
+  std::string file = {};   // which is the answer then
+  const char* file_name = "inspect.safetensors";
 
   /// The member "command", if the host has one.
   void add_command(const Host& host, const std::vector<std::string>& words, const std::vector<int32_t>& ids = {});

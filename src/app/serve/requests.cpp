@@ -116,7 +116,7 @@ void inside_request(Service& service, const std::shared_ptr<http::Exchange>& exc
   std::unique_lock training(service.training(), std::defer_lock);
   if (request.name == std::string_view("train")) {
     if (!training.try_lock()) {
-      ApiError busy(429, "rate_limit_exceeded", "a step of training is under way; there is memory for one at a time");
+      ApiError busy(429, "rate_limit_exceeded", "a run of training is under way; there is memory for one at a time");
       busy.retry_after = 1;
       throw busy;
     }
@@ -129,7 +129,7 @@ void inside_request(Service& service, const std::shared_ptr<http::Exchange>& exc
   exchange->respond({200,
                      "application/octet-stream",
                      std::move(answer.file),
-                     {{"Content-Disposition", "attachment; filename=\"inspect.safetensors\""}}});
+                     {{"Content-Disposition", std::string("attachment; filename=\"") + answer.file_name + "\""}}});
 }
 
 void live_model(Service& service, const std::shared_ptr<http::Exchange>& exchange) {

@@ -76,8 +76,8 @@ std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepRepo
   return parts;
 }
 
-OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr,
-                      int64_t top) {
+OneStep take_steps(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr, int64_t steps,
+                   int64_t top, std::span<const int32_t> follow) {
   const OptimizerOptions& optimizer = learner.optimizer().options();
   if (optimizer.kind != OptimizerOptions::Kind::sgd || optimizer.momentum != 0 || optimizer.weight_decay != 0)
     throw UsageError("one step is shown for plain gradient descent: sgd without momentum and weight decay");
@@ -97,19 +97,45 @@ OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::sp
   OneStep result;
   result.rate = lr;
   result.before = engine.predict(prompt, top, false)[0].top;
-  const std::vector<double> logprobs_before = target_logprobs(engine, ids, prompt.size());
-  const StepReport report = learner.step(std::span(&batch, 1), lr, true);
-  result.after = engine.predict(prompt, top, false)[0].top;
-  const std::vector<double> logprobs_after = target_logprobs(engine, ids, prompt.size());
-  for (size_t i = 0; i < target.size(); ++i) {
-    result.target.push_back({target[i], logprobs_before[i], logprobs_after[i]});
-    result.loss_before -= logprobs_before[i];
-    result.loss_after -= logprobs_after[i];
+  const int32_t answer = result.before[0].token;
+  if (!follow.empty())
+    for (const int32_t token : follow) result.followed.push_back({token, {}});
+  else
+    result.followed = {{target[0], {}}};
+  if (follow.empty() && answer != target[0]) result.followed.push_back({answer, {}});
+
+  const auto look = [&] {
+    const std::vector<double> logprobs = target_logprobs(engine, ids, prompt.size());
+    double loss = 0;
+    for (const double one : logprobs) loss -= one;
+    result.losses.push_back(loss / static_cast<double>(target.size()));
+    std::vector<int32_t> other(prompt.begin(), prompt.end());
+    for (OneStep::Followed& one : result.followed) {
+      other.resize(prompt.size());
+      other.push_back(one.token);
+      one.logprobs.push_back(one.token == target[0] ? logprobs[0] : target_logprobs(engine, other, prompt.size())[0]);
+    }
+    return logprobs;
+  };
+  const std::vector<double> logprobs_before = look();
+  std::vector<double> logprobs_after = logprobs_before;
+  for (int64_t done = 1; done <= steps; ++done) {
+    const StepReport report = learner.step(std::span(&batch, 1), lr, done == steps);
+    logprobs_after = look();
+    if (done < steps) continue;
+    result.gradient_norm = report.gradient_norm;
+    result.layers = parts_of(learner.parameters(), report);
   }
-  for (double* loss : {&result.loss_before, &result.loss_after}) *loss /= static_cast<double>(target.size());
-  result.gradient_norm = report.gradient_norm;
-  result.layers = parts_of(learner.parameters(), report);
+  result.after = steps == 0 ? result.before : engine.predict(prompt, top, false)[0].top;
+  for (size_t i = 0; i < target.size(); ++i) result.target.push_back({target[i], logprobs_before[i], logprobs_after[i]});
+  result.loss_before = result.losses.front();
+  result.loss_after = result.losses.back();
   return result;
+}
+
+OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr,
+                      int64_t top) {
+  return take_steps(learner, prompt, target, lr, 1, top);
 }
 
 }  // namespace vitrine

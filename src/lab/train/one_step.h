@@ -1,5 +1,5 @@
 #pragma once
-// One step of plain gradient descent on one prompt, looked at from close: error, gradient, change.
+// Steps of plain gradient descent on one prompt, looked at from close: error, gradient, change.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -36,8 +36,16 @@ struct OneStep {
   };
   std::vector<Part> layers;                 // in the order of the run
   std::vector<TokenLogprob> before, after;  // most likely tokens after the prompt
+  std::vector<double> losses;               // before the first step, and after each
+  struct Followed {
+    int32_t token = 0;
+    std::vector<double> logprobs;  // after the prompt: before the first step, and after each
 
-  VITRINE_MEMBERS(target, rate, loss_before, loss_after, gradient_norm, layers, before, after);
+    VITRINE_MEMBERS(token, logprobs);
+  };
+  std::vector<Followed> followed;
+
+  VITRINE_MEMBERS(target, rate, loss_before, loss_after, gradient_norm, layers, before, after, losses, followed);
 };
 
 /// Errors: as Engine::prompt_ids; UsageError for a target that becomes part of the prompt's last token.
@@ -55,8 +63,17 @@ nlohmann::ordered_json to_json(const Engine& engine, const std::string& prompt, 
 /// `report` is that of a step with its update.
 std::vector<OneStep::Part> parts_of(const Parameters& parameters, const StepReport& report);
 
-/// w = w - lr · gradient of -log p(target | prompt), for all weights. The learner's optimizer must be SGD without momentum
-/// and decay. Errors: as Learner::step; UsageError for another optimizer.
+/// The largest number of steps that are looked at.
+inline constexpr int64_t kMostSteps = 200;
+
+/// w = w - lr · gradient of -log p(target | prompt), for all weights, so many times; 0: what the weights say as they are.
+/// gradient_norm and layers are of the last step. The learner's optimizer must be SGD without momentum and decay: nothing but the
+/// weights goes from step to step, so that two calls do what one call does with as many steps.
+/// follow: tokens whose log-probabilities are noted; none: the target's first, and the most likely before the first step.
+/// Errors: as Learner::step; UsageError for another optimizer.
+OneStep take_steps(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr, int64_t steps,
+                   int64_t top, std::span<const int32_t> follow = {});
+/// A single one.
 OneStep take_one_step(Learner& learner, std::span<const int32_t> prompt, std::span<const int32_t> target, double lr, int64_t top);
 
 }  // namespace vitrine

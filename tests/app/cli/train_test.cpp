@@ -192,6 +192,20 @@ TEST_F(TrainCommand, OneStepRaisesWhatShouldFollow) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_CONTAINS(text.out, "-log p( mat | the fat cat sat on the)");
   EXPECT_CONTAINS(text.out, "blocks.7");
+  std::vector<std::string> several = json;
+  several.insert(several.end(), {"--steps", "3"});
+  const Outcome run = vitrine(several);
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.json().at("losses").size(), 4u);
+  EXPECT_EQ(run.json().at("losses").at(1), document.at("loss_after"));
+  EXPECT_LT(run.json().at("loss_after").get<double>(), document.at("loss_after").get<double>());
+  several = words;
+  several.insert(several.end(), {"--steps", "3"});
+  const Outcome lines = vitrine(several);
+  EXPECT_EQ(lines.code, 0) << lines.err;
+  EXPECT_CONTAINS(lines.out, "3 steps of gradient descent on -log p( mat | the fat cat sat on the)");
+  for (const char* steps : {"0", "201"})
+    expect_refused({"train", "--one-step", "a", "--target", " b", "--steps", steps}, {"--steps", "is not between 1 and 200"});
   expect_refused({"train", "--one-step", "the fat cat"}, {"--one-step needs --target"});
   expect_refused({"train", "--one-step", "the fat cat sat on the", "--target", "n"}, {"--target \"n\" melts into the last word"});
 }
@@ -253,7 +267,7 @@ TEST_F(TrainCommand, OneStepIsWithoutTheModelsDropout) {
 
 TEST_F(TrainCommand, RefusesWithTwoAndFailsWithOne) {
   expect_refused({"train"}, {"no configuration"});
-  for (const char* option : {"--target", "--rate", "--top", "--model"})
+  for (const char* option : {"--target", "--rate", "--steps", "--top", "--model"})
     expect_refused({"train", config("a", 4), option, "1"}, {option, "--one-step"});
   expect_refused({"train", config("a", 4), "--one-step", "a", "--target", " b"}, {"CONFIG", "--one-step"});
   expect_refused({"train", "--one-step", "a", "--target", " b", "--resume"}, {"--resume", "--one-step"});

@@ -15,6 +15,7 @@
 #include "ops/stopping.h"
 #include "picture/page/page.h"
 #include "requests/request.h"
+#include "support/scratch.h"
 
 namespace vitrine {
 namespace {
@@ -152,6 +153,45 @@ TEST_F(LiveTest, GenerateInspectAndTrain) {
       << "the page's own weights stay as they are";
 }
 
+// A run in slices, as a page asks for it: the numbers of one request, and a file that is the model behind them.
+TEST_F(LiveTest, TrainingGoesOnFromRequestToRequest) {
+  const Json body = {{"prompt", "The king sat on"}, {"target", " her"}, {"rate", 0.01}, {"top", 5}};
+  const auto with = [&](const Json& more) {
+    Json all = body;
+    all.update(more);
+    return all;
+  };
+  EXPECT_CONTAINS(refused("train", with({{"goes_on", true}})), "nothing to go on from");
+  const Json untouched = ask("next", {{"prompt", "The king sat on"}, {"top", 5}});
+  const Json whole = ask("train", with({{"steps", 4}}));
+  ASSERT_FALSE(whole.contains("error")) << whole.dump();
+  ASSERT_EQ(whole["losses"].size(), 5u);
+  Json losses = {ask("train", with({{"steps", 0}}))["loss_before"]};
+  Json last;
+  for (int step = 0; step < 4; ++step) {
+    last = ask("train", with({{"goes_on", true}}));
+    losses.push_back(last["loss_after"]);
+  }
+  EXPECT_EQ(losses, whole["losses"]);
+  EXPECT_EQ(last["after"], whole["after"]);
+  EXPECT_EQ(last["layers"], whole["layers"]);
+  EXPECT_EQ(ask("next", {{"prompt", "The king sat on"}, {"top", 5}}), untouched) << "the page's own weights stay as they are";
+
+  EXPECT_TRUE(live.file().empty());
+  const Json size = ask("train", with({{"goes_on", true}, {"steps", 0}, {"format", "gguf"}}));
+  ASSERT_EQ(size["bytes"], live.file().size()) << size.dump();
+  Scratch scratch;
+  scratch.write("trained.gguf", live.file());
+  Live trained(scratch / "trained.gguf", {.numerics = {.f32 = true}});
+  const Json next = Json::parse(trained.answer("next", Json{{"prompt", "The king sat on"}, {"top", 5}}.dump()));
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(next["next"][i]["token"], whole["after"][i]["token"]);
+    EXPECT_NEAR(next["next"][i]["logprob"].get<double>(), whole["after"][i]["logprob"].get<double>(), 1e-5);
+  }
+  EXPECT_EQ(ask("next", {{"prompt", "The king sat on"}, {"top", 5}}), untouched);
+  EXPECT_TRUE(live.file().empty()) << "of the last answer alone";
+}
+
 // Of a changed run: its last layer is the answer to `next` with the same edits, its lengths those of the stream that `inspect`
 // shows.
 TEST_F(LiveTest, TheLensSeesTheChangedModel) {
@@ -190,11 +230,17 @@ TEST_F(LiveTest, RefusesInWords) {
   EXPECT_TRUE(has(refused("next", {{"prompt", "a"}, {"temperature", -1}}), "temperature"));
   EXPECT_TRUE(has(refused("document", {{"prompt", "a"}, {"pictures", {"no-such"}}}), "no-such"));
   EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}}), "hooks"));
-  EXPECT_TRUE(has(refused("inspect", {{"prompt", "a"}, {"hooks", "hook_embed"}, {"format", "safetensors"}}), "expected json"));
+  EXPECT_TRUE(
+      has(refused("inspect", {{"prompt", "a"}, {"hooks", "hook_embed"}, {"format", "npz"}}), "expected json or safetensors"));
   EXPECT_TRUE(has(refused("next", {{"messages", {{{"role", "user"}, {"content", "a"}}}}}), "server"));
   EXPECT_TRUE(has(refused("lens", {{"prompt", "a"}, {"positions", {99}}}), "99"));
   EXPECT_TRUE(has(refused("patch", {{"prompt", "a"}, {"interventions", {{{"head", "99.0"}, {"do", "zero"}}}}}), "99"));
   EXPECT_TRUE(has(refused("train", {{"prompt", "Onc"}, {"target", "e"}}), "target"));
+  for (const int steps : {-1, 201})
+    EXPECT_TRUE(has(refused("train", {{"prompt", "a"}, {"target", " b"}, {"steps", steps}}), "a whole number from 0 to 200"))
+        << steps;
+  EXPECT_TRUE(has(refused("train", {{"prompt", "a"}, {"target", " b"}, {"follow", {1 << 30}}}), "follow"));
+  EXPECT_TRUE(has(refused("train", {{"prompt", "a"}, {"target", " b"}, {"format", "npz"}}), "expected json or gguf"));
   EXPECT_TRUE(has(Json::parse(live.answer("next", "{\"prompt\": \"a\""))["error"]["message"], "the request"));
 }
 
@@ -238,6 +284,16 @@ TEST_F(LiveRequests, AStepOfTrainingEndsWithWhoAskedForIt) {
   const std::atomic<bool> gone = true;
   model.gone = &gone;
   EXPECT_THROW(answer(model, "train", R"({"prompt": "Once", "target": " upon"})"), Stopped);
+}
+
+TEST_F(LiveRequests, AServerKeepsNoTraining) {
+  Engine engine(shipped(), {.threads = 1});
+  try {
+    answer(of(engine), "train", R"({"prompt": "Once", "target": " upon", "goes_on": true})");
+    ADD_FAILURE() << "not refused";
+  } catch (const RequestError& error) {
+    EXPECT_EQ(error.field, "goes_on");
+  }
 }
 
 TEST_F(LiveRequests, AStepOfTrainingIsRefusedBesideAnAdapter) {

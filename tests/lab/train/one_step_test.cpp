@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "support/golden.h"
 #include "support/scratch.h"
@@ -56,6 +58,49 @@ TEST(OneStep, MatchesTorch) {
     }
     EXPECT_NEAR(std::sqrt(squares), got.gradient_norm, 1e-9 * got.gradient_norm);
   }
+}
+
+// Nothing but the weights goes from step to step.
+TEST(OneStep, StepsInSlicesAreThoseOfOneRun) {
+  const std::vector<int32_t> prompt = {5, 3, 7, 9, 11}, target = {12, 2}, follow = {12, 4};
+  const auto learner = [] { return std::make_unique<Learner>(open_model(Golden::open("gemma2").model()), descent()); };
+  const auto whole = learner(), sliced = learner();
+  const OneStep run = take_steps(*whole, prompt, target, 0.05, 5, 3, follow);
+  ASSERT_EQ(run.losses.size(), 6u);
+  ASSERT_EQ(run.followed.size(), 2u);
+  OneStep last;
+  size_t at = 0;
+  for (const int64_t steps : {1, 0, 3, 1}) {
+    last = take_steps(*sliced, prompt, target, 0.05, steps, 3, follow);
+    ASSERT_EQ(last.losses.size(), static_cast<size_t>(steps) + 1);
+    for (size_t i = 0; i < last.losses.size(); ++i) {
+      EXPECT_EQ(last.losses[i], run.losses[at + i]);
+      for (size_t k = 0; k < follow.size(); ++k) {
+        EXPECT_EQ(last.followed[k].token, follow[k]);
+        EXPECT_EQ(last.followed[k].logprobs[i], run.followed[k].logprobs[at + i]);
+      }
+    }
+    at += static_cast<size_t>(steps);
+  }
+  EXPECT_EQ(last.gradient_norm, run.gradient_norm);
+  EXPECT_EQ(last.after.at(0).logprob, run.after.at(0).logprob);
+  const size_t n = whole->parameters().size();
+  EXPECT_TRUE(std::equal(whole->parameters().weights(), whole->parameters().weights() + n, sliced->parameters().weights()));
+}
+
+TEST(OneStep, FollowsTheTargetAndTheAnswerBefore) {
+  Learner learner(open_model(Golden::open("gemma2").model()), descent());
+  const std::vector<int32_t> prompt = {5, 3, 7, 9, 11}, target = {12};
+  const OneStep run = take_steps(learner, prompt, target, 0.05, 40, 2);
+  ASSERT_EQ(run.followed.size(), 2u);
+  EXPECT_EQ(run.followed[0].token, 12);
+  EXPECT_EQ(run.followed[1].token, run.before.at(0).token);
+  EXPECT_NEAR(run.followed[1].logprobs.front(), run.before.at(0).logprob, 1e-5);
+  EXPECT_EQ(run.after.at(0).token, 12);
+  EXPECT_NEAR(run.followed[0].logprobs.back(), run.after.at(0).logprob, 1e-5);
+  for (size_t i = 0; i < run.losses.size(); ++i) EXPECT_EQ(run.losses[i], -run.followed[0].logprobs[i]);
+  EXPECT_EQ(run.loss_before, run.losses.front());
+  EXPECT_EQ(run.loss_after, run.losses.back());
 }
 
 TEST(OneStep, RefusesWhatIsNoDescent) {
