@@ -28,9 +28,12 @@ export function startLive(draw: () => void): void {
 /** What the reader looks at stays where it is, though what stands above it may become longer or shorter. */
 function inPlace(draw: () => void): void {
   const parts = [...document.querySelectorAll<HTMLElement>("main > section > *")];
-  const seen = parts.find((part) => part.getBoundingClientRect().bottom > 0);
-  const top = seen?.getBoundingClientRect().top ?? 0;
+  const from = parts.findIndex((part) => part.getBoundingClientRect().bottom > 0);
+  const below = (from < 0 ? [] : parts.slice(from)).map((part) => ({ part, top: part.getBoundingClientRect().top }));
   draw();
-  if (window.scrollY === 0 || seen === undefined) return;
-  requestAnimationFrame(() => window.scrollBy({ top: seen.getBoundingClientRect().top - top, behavior: "instant" }));
+  if (window.scrollY === 0) return;
+  requestAnimationFrame(() => {
+    const seen = below.find(({ part }) => part.isConnected);  // some parts go, and others come in their place
+    if (seen !== undefined) window.scrollBy({ top: seen.part.getBoundingClientRect().top - seen.top, behavior: "instant" });
+  });
 }
