@@ -69,6 +69,7 @@ export function drawnOf(all, temperature, topK, topP) {
 export async function trained(page) {
   const part = await trial(page, "train");
   await part.getByLabel("Should follow").fill(" was");
+  await part.getByLabel("Steps").fill("1");
   await part.getByRole("button", { name: "Train one step" }).click();
   const said = part.locator(".live-head", { hasText: "The loss on" });
   await said.waitFor();

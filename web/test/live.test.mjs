@@ -241,6 +241,73 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await page.context().close();
   });
 
+  test("a run of training: the pronoun is trained away, all pictures show it, and undoing brings the bits back", async () => {
+    const { page, faults } = await openLive();
+    const part = await trial(page, "train");
+    await part.getByRole("button", { name: "“The king sat on”, then “her”" }).click();
+    await page.locator("h1", { hasText: "The king sat on" }).waitFor();
+    await quiet(page);
+    const weights = () => page.evaluate(() => JSON.stringify(/** @type {any} */ (window.vitrine).pictures));
+    const answer = () => page.locator(".dock-next .live-token").first().textContent();
+    const [before, pronoun] = [await weights(), await answer()];
+    assert.equal(pronoun, "␣his");
+    await trial(page, "train");
+    await part.getByLabel("Steps").fill("25");
+    await part.getByRole("button", { name: "Train 25 steps" }).press("Enter");
+    await part.getByRole("button", { name: "Keep the trained model" }).waitFor();
+    const [command = ""] = await offered(part);
+    assert.match(command, /--steps 25 /);
+    const theirs = JSON.parse(run(`${command} --json`));
+    const shown = await part.locator(".course-numbers li").allTextContents();
+    theirs.followed.forEach((/** @type {any} */ one, /** @type {number} */ i) => {
+      const [was = "", is = ""] = [...(shown[i] ?? "").matchAll(/(< )?([\d.]+) %/g)].map(([text]) => text);
+      for (const [text, logprob] of /** @type {const} */ ([[was, one.logprobs[0]], [is, one.logprobs.at(-1)]])) near(Number(text.replace(/[<% ]/g, "")), 100 * Math.exp(logprob), one.piece, 0.06);
+    });
+    assert.equal(await page.locator(".course path.line").count(), 3);
+    assert.equal(await weights(), before, "until the reader keeps it, the page's model stays");
+
+    await part.getByRole("button", { name: "Keep the trained model" }).click();
+    await page.locator(".dock-changes", { hasText: "Undo 1 change" }).waitFor();
+    await quiet(page);
+    assert.equal(await answer(), "␣her");
+    const place = await part.boundingBox();
+    assert.ok(place !== null && place.y < 850 && place.y + place.height > 0, `the reader stays at the experiment: ${JSON.stringify(place)}`);
+    assert.notEqual(await weights(), before);
+    assert.equal(await page.evaluate(() => /** @type {any} */ (window.vitrine).pictures["next-tokens"].ids.at(-1)[0]), theirs.after[0].token);
+    await page.locator(".dock-changes").click();
+    await page.locator(".dock-changes").waitFor({ state: "detached" });
+    await quiet(page);
+    assert.equal(await answer(), pronoun);
+    assert.equal(await weights(), before, "the bits are back");
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
+  test("a run that is stopped keeps the steps that it took; 390 pixels", async () => {
+    const { page, faults } = await openLive(390, true);
+    const part = await trial(page, "train");
+    await part.getByLabel("Should follow").fill(" was");
+    await part.getByLabel("Steps").fill("200");
+    await part.getByRole("button", { name: "Train 200 steps" }).click();
+    await part.locator("progress").waitFor();
+    await part.getByRole("button", { name: "Stop" }).click();
+    await part.getByRole("button", { name: "Train 200 steps" }).waitFor();
+    const [command = ""] = await offered(part);
+    const steps = Number(/--steps (\d+)/.exec(command)?.[1] ?? 1);
+    assert.ok(steps < 200, command);
+    const [, loss = ""] = /to ([\d.]+)/.exec((await part.locator(".live-head").first().textContent()) ?? "") ?? [];
+    const theirs = JSON.parse(run(`${command} --json`));
+    assert.equal(theirs.losses.length, steps + 1);
+    near(Number(loss), theirs.loss_after, command, 1e-3 * theirs.loss_after);
+    assert.equal(await tooWide(page), 0);
+    assert.deepEqual(await spilt(part), []);
+    assert.deepEqual(await graveFaults(page, false, { within: "[data-experiment=train]" }), []);
+    await part.getByRole("button", { name: "Undo the training" }).click();
+    assert.equal(await part.locator(".course").count(), 0);
+    assert.deepEqual(faults, []);
+    await page.context().close();
+  });
+
   test("a row of attention adds up, step by step, and its weights are the traced ones", async () => {
     const { page, faults } = await openLive();
     const part = await trial(page, "row");
@@ -538,6 +605,7 @@ describe("the live page", { skip: program === undefined && "VITRINE_PROGRAM is n
     await off.getByRole("button", { name: "No direction" }).click();
     await quiet(page);
     const train = await trial(page, "train");
+    await train.getByLabel("Steps").fill("1");
     await train.getByLabel("Should follow").fill("");
     await train.getByRole("button", { name: "Train one step" }).click();
     await train.getByText("Write what should follow the prompt.").waitFor();

@@ -1,8 +1,10 @@
 // The engine of live pages under Node: the module that pages hold, with Node's own WASI. It has a process to itself: Node 20
-// crashes where a process that compiles WebAssembly starts others.
+// crashes where a process that compiles WebAssembly starts others. And its memory is collected by one thread: with
+// several, Node 20 more often loses objects of the caller while a long question runs (a document with gradients), and ends with a
+// segmentation fault. Browsers do not.
 
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -14,7 +16,7 @@ const packed = process.env["VITRINE_ENGINE"] ?? join(dirname(here), "../dist/eng
 
 /** An engine with a model file opened: `ask` it, and `end` it. @param {string} path */
 export async function openEngine(path) {
-  const child = spawn(process.execPath, ["--no-warnings", here, path], { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(process.execPath, ["--no-warnings", "--single-threaded-gc", here, path], { stdio: ["pipe", "pipe", "inherit"] });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const next = async () => {
     const line = await lines.next();
@@ -27,9 +29,9 @@ export async function openEngine(path) {
     throw new Error(opened);
   }
   return {
-    /** One request at a time. @param {string} request @param {object} body */
-    ask: (request, body) => {
-      child.stdin.write(`${JSON.stringify([request, body])}\n`);
+    /** One request at a time. @param {string} request @param {object} body @param {string} [file] where an answer that is a file goes */
+    ask: (request, body, file) => {
+      child.stdin.write(`${JSON.stringify([request, body, file])}\n`);
       return next();
     },
     end: () => {
@@ -44,7 +46,7 @@ async function answerAll(path) {
   const module = new WebAssembly.Module(new Uint8Array(gunzipSync(readFileSync(packed))));
   const instance = new WebAssembly.Instance(module, /** @type {WebAssembly.Imports} */ (wasi.getImportObject()));
   wasi.initialize(instance);
-  const { memory, malloc, free, open_model: openModel, answer } = /** @type {any} */ (instance.exports);
+  const { memory, malloc, free, open_model: openModel, answer, file: fileAt, file_bytes: fileBytes } = /** @type {any} */ (instance.exports);
 
   /** Calls with texts, and reads the text it returns. @param {(...texts: number[]) => number} call @param {string[]} texts */
   const called = (call, ...texts) => {
@@ -62,8 +64,10 @@ async function answerAll(path) {
 
   console.log(JSON.stringify(called(openModel, path.replace(dirname(path), "/models"))));
   for await (const line of createInterface({ input: process.stdin })) {
-    const [request, body] = JSON.parse(line);
-    console.log(called(answer, request, JSON.stringify(body)).replaceAll("\n", " "));
+    const [request, body, file] = JSON.parse(line);
+    const said = called(answer, request, JSON.stringify(body)).replaceAll("\n", " ");
+    if (typeof file === "string") writeFileSync(file, new Uint8Array(memory.buffer, fileAt() >>> 0, fileBytes() >>> 0));
+    console.log(said);
   }
 }
 

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -130,6 +130,42 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
       sameTop(mine.after, theirs.after, "after the step");
     });
 
+    test("a run of training: the program's numbers, in slices as at once, and a file that holds the result", async () => {
+      const [text, target] = ["The king sat on", " her"];
+      const body = { prompt: text, target, rate: 0.0002, top: 5 };
+      const untouched = await ask("next", { prompt: text, top: 5 });
+      const theirs = run("train", "--one-step", text, "--target", target, "--rate", "0.0002", "--steps", "20", "--top", "5", "--model", shipped);
+      const whole = await ask("train", { ...body, steps: 20 });
+      /** @param {any} mine @param {any} other @param {string} what */
+      const sameCourse = (mine, other, what) => {
+        assert.equal(mine.losses.length, other.losses.length);
+        mine.losses.forEach((/** @type {number} */ loss, /** @type {number} */ i) => near(loss, other.losses[i], `${what}, loss after ${i} steps`));
+        assert.deepEqual(mine.followed.map((/** @type {any} */ one) => one.piece), other.followed.map((/** @type {any} */ one) => one.piece));
+        mine.followed.forEach((/** @type {any} */ one, /** @type {number} */ k) => one.logprobs.forEach((/** @type {number} */ value, /** @type {number} */ i) => near(value, other.followed[k].logprobs[i], `${what}, ${one.piece} after ${i} steps`)));
+      };
+      sameCourse(whole, theirs, "at once");
+      sameTop(whole.after, theirs.after, "after the run");
+      assert.ok(theirs.after[0].token === theirs.target[0].token && theirs.before[0].token !== theirs.target[0].token, "the answer flips");
+
+      // As the page asks, and stopped after 7 steps: what is there then are the weights behind 7 steps, no others.
+      const losses = [];
+      for (let taken = 0; taken < 7; ++taken) losses.push((await ask("train", { ...body, goes_on: taken > 0 })).loss_after);
+      assert.deepEqual(losses, whole.losses.slice(1, 8));
+      const stopped = join(folder, "stopped.gguf");
+      const { bytes, error } = await engine.ask("train", { ...body, steps: 0, goes_on: true, format: "gguf" }, stopped);
+      assert.equal(error, undefined, JSON.stringify(error));
+      assert.equal(statSync(stopped).size, bytes);
+      near(-run("predict", text, "--top", "8000", "--model", stopped, "--compute", "f32").predictions[0].top.find((/** @type {any} */ one) => one.token === theirs.target[0].token).logprob, theirs.losses[7], "the file in the program");
+      // And goes on from there.
+      assert.deepEqual((await ask("train", { ...body, steps: 13, goes_on: true })).losses, whole.losses.slice(7));
+
+      const other = await openEngine(stopped);
+      near(-(await other.ask("next", { prompt: text, top: 8000 })).next.find((/** @type {any} */ one) => one.token === theirs.target[0].token).logprob, theirs.losses[7], "the file in the engine");
+      other.end();
+      assert.deepEqual(await ask("next", { prompt: text, top: 5 }), untouched, "the page's own weights stay as they are, to the bit");
+      assert.deepEqual((await ask("train", { ...body, steps: 20 })).losses, whole.losses, "a run that does not go on begins with them");
+    });
+
     test("every picture of the page", async () => {
       const prompt = "Once upon a time there was a king";
       const theirs = run("explain", prompt, "--no-gradients", ...model);
@@ -163,6 +199,7 @@ describe("the engine of live pages", { skip: program === undefined && "VITRINE_P
         ["next", { prompt: "a", temperature: "hot" }, "temperature"],
         ["patch", { prompt: "a", interventions: [{ head: "99.0", do: "zero" }] }, "99"],
         ["inspect", { prompt: "a", hooks: ["no.such.hook"] }, "no.such.hook"],
+        ["train", { prompt: "a", target: " b", steps: 201 }, "steps.*from 0 to 200"],
       ]))
         assert.match((await ask(request, body)).error.message, new RegExp(word), request);
       await assert.rejects(openEngine(join(folder, "absent.gguf")), /absent\.gguf/);

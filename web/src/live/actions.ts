@@ -246,18 +246,48 @@ export async function goOn(tokens: number): Promise<void> {
 
 /** Puts the reader's own model in the place of the page's, once the page is drawn with it. Throws what is wrong with it. */
 export async function openModel(file: File): Promise<void> {
-  const { engine: before, prompt } = state();
+  const { engine: before, untrained } = state();
   if (before === null || before.other === null) return;
+  await showModelOf(file, before);
+  before.end();
+  untrained?.end();
+  set({ untrained: null, course: null });
+}
+
+/** The same with a file that training has made: the page's model waits for showUntrained(). */
+export async function showTrained(file: File): Promise<void> {
+  const { engine: before, untrained } = state();
+  if (before === null) return;
+  await showModelOf(file, before);
+  if (untrained === null) return set({ untrained: before });
+  before.end();
+}
+
+/** The page's model, as it was before training. */
+export async function showUntrained(): Promise<void> {
+  const { engine: trained, untrained } = state();
+  if (trained === null || untrained === null) return;
+  await showModel(untrained);
+  set({ untrained: null });
+  trained.end();
+}
+
+async function showModelOf(file: File, before: Engine): Promise<void> {
+  if (before.other === null) return;
   const engine = await before.other(file);
   try {
-    const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
-    if (document === null) throw new Error("the model gave no answer");
-    putModel(engine, withOptions(document, engine.commandOptions));
+    await showModel(engine);
   } catch (error) {
     engine.end();
     throw error;
   }
-  before.end();
+}
+
+async function showModel(engine: Engine): Promise<void> {
+  const { prompt } = state();
+  const document = await engine.ask<Vitrine>("document", { ...promptField(prompt), ...chapter(), gradients: false });
+  if (document === null) throw new Error("the model gave no answer");
+  putModel(engine, withOptions(document, engine.commandOptions));
   if (prompt === state().prompt) void predict();
   else setPrompt(state().prompt);
 }

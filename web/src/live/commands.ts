@@ -2,7 +2,7 @@
 
 import { vitrine } from "../document";
 import { quoted } from "./engine";
-import { byIds, state, type Sampling } from "./state";
+import { byIds, state, type Course, type Sampling } from "./state";
 
 /** "--model NAME --compute f32". */
 function run(): string {
@@ -45,8 +45,8 @@ export function unitsCommand(prompt: string, layer: number, position: number, un
   return `vitrine units --layer ${layer} --position ${position} --units ${units} --top ${top} ${tail(prompt)}`;
 }
 
-export function trainCommand(prompt: string, target: string, rate: number): string {
-  return `vitrine train --one-step ${quoted(prompt)} --target ${quoted(target)} --rate ${rate} ${state().engine?.commandModel ?? ""}`;
+export function trainCommand({ prompt, target, rate, commandModel }: Course, steps: number): string {
+  return `vitrine train --one-step ${quoted(prompt)} --target ${quoted(target)} --rate ${rate}${steps === 1 ? "" : ` --steps ${steps}`} ${commandModel}`;
 }
 
 export function interveneCommand(): string {

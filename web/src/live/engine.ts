@@ -11,6 +11,8 @@ export interface Engine {
   ask: <T>(request: string, body: object, lane?: string) => Promise<T | null>;
   /** As ask, beside the other requests: for what takes long or much memory. Once `signal` is aborted nobody waits for it any more. */
   askApart: <T>(request: string, body: object, signal?: AbortSignal) => Promise<T>;
+  /** Null: it cannot, and a question leaves nothing behind. */
+  apart: (() => Promise<Apart>) | null;
   /** Of the last answer: how long the engine took, and how much memory it holds (0: not known). */
   last: () => { milliseconds: number; bytes: number };
   /** Calls `listener` whenever the engine begins or ends its work. */
@@ -27,6 +29,16 @@ export interface Engine {
   /** "--model NAME" of the program's command lines, and the options with which they give the engine's numbers. */
   commandModel: string;
   commandOptions: string;
+}
+
+/** An engine with the same model, which keeps what questions leave behind: weights under training. */
+export interface Apart {
+  /** Throws what the engine says is wrong. */
+  ask: <T>(request: string, body: object) => Promise<T>;
+  /** The same for an answer that is a file. */
+  askFile: (request: string, body: object) => Promise<Blob>;
+  /** As Engine. */
+  end: () => void;
 }
 
 /** An answer's document. Errors: what the engine says is wrong. */

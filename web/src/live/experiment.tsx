@@ -26,7 +26,7 @@ const trials: Record<ExperimentName, Trial> = {
   next: { question: "Which token is taken?", Draw: NextTokens },
   off: { question: "What happens without a part?", Draw: SwitchOff },
   patch: { question: "Where does the model keep what decides?", Draw: Patch },
-  train: { question: "What does one step of training change?", Draw: TrainStep },
+  train: { question: "What does training change, step by step?", Draw: TrainStep },
 };
 
 /** The experiments of a step, on a page that runs the model. */

@@ -5,15 +5,17 @@ import { space } from "../document";
 import { percent, plural, px } from "../format";
 import { allOn, setPrompt } from "./actions";
 import { BeforeAfterBar } from "./before-after";
-import { byIds, edits, useLive, type Next } from "./state";
+import { byIds, edits, set, useLive, type Next } from "./state";
 import { TokenButton } from "./token";
+import { undo } from "./training";
 
 const shown = 5;
 
 export function Panel() {
   const [prompt, trouble, plain, changed] = [useLive((now) => now.prompt), useLive((now) => now.trouble), useLive((now) => now.plain), useLive((now) => now.changed)];
   const busy = useLive((now) => now.busy || now.drawing);
-  const changes = useLive((now) => edits(now).length);
+  const trained = useLive((now) => now.untrained !== null);
+  const changes = useLive((now) => edits(now).length) + Number(trained);
   const dock = useRef<HTMLDivElement>(null);
   // What the dock covers can be scrolled into sight.
   useLayoutEffect(() => {
@@ -37,7 +39,7 @@ export function Panel() {
           <textarea rows={1} spellcheck={false} autocomplete="off" value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} />
         </label>
         <NextOnes before={changed === null ? null : plain} after={changed ?? plain} />
-        {changes > 0 && <button type="button" class="dock-changes" onClick={allOn}>Undo {plural(changes, "change")}</button>}
+        {changes > 0 && <button type="button" class="dock-changes" onClick={trained ? () => void undo().catch((error: unknown) => set({ trouble: String(error) })) : allOn}>Undo {plural(changes, "change")}</button>}
       </div>
     </section>
   );

@@ -25,7 +25,7 @@ function Waiting() {
   const failed = tried === prompt && !drawing;
   return (
     <div class="redraw" ref={box}>
-      <p role="status">{failed ? "This step could not be drawn for the new prompt." : "The prompt has changed. This step runs the model backward, which takes some seconds, and is drawn again while it is in sight …"}</p>
+      <p role="status">{failed ? "This step could not be drawn for the new prompt." : "The prompt or the model has changed. This step runs the model backward, which takes some seconds, and is drawn again while it is in sight …"}</p>
       {failed && <button type="button" onClick={draw}>Try again</button>}
     </div>
   );

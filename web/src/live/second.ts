@@ -8,6 +8,13 @@ import { written } from "./written";
 /** Words that mean the same but for one thing. */
 const partners = [["king", "queen"], ["prince", "princess"], ["man", "woman"], ["boy", "girl"], ["father", "mother"], ["son", "daughter"], ["brother", "sister"], ["he", "she"], ["his", "her"], ["him", "her"], ["old", "young"], ["day", "night"]] as const;
 
+/** " his" for " her": the word that means the same but for one thing; null: it has none. */
+export function partner(text: string): string | null {
+  const word = text.trim();
+  const pair = partners.find(([a, b]) => a === word || b === word);
+  return pair === undefined ? null : text.replace(word, pair[0] === word ? pair[1] : pair[0]);
+}
+
 /** The prompt with one word exchanged, the last that has a partner first. */
 function exchanged(prompt: string): string[] {
   const words = [...prompt.matchAll(/\p{L}+/gu)].reverse();

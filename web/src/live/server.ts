@@ -31,6 +31,7 @@ export function engineOfServer(): Engine | null {
       return answer === null ? null : read<T>(answer);
     },
     askApart: async <T>(request: string, body: object, signal = new AbortController().signal) => read<T>(await send(request, JSON.stringify(body), signal)),
+    apart: null,
     last: () => last,
     onBusy: (listener) => {
       told = listener;

@@ -3,7 +3,7 @@
 
 import type { Vitrine } from "../data";
 import { vitrine } from "../document";
-import type { TokenLogprob } from "../results";
+import type { OneStep, TokenLogprob } from "../results";
 import { store } from "../store";
 import type { Engine } from "./engine";
 
@@ -40,8 +40,31 @@ export interface Steering {
   times: number;
 }
 
+/** A run of training steps on the reader's sentence, as far as it is. */
+export interface Course {
+  prompt: string;
+  target: string;
+  rate: number;
+  /** How many were asked for. */
+  steps: number;
+  /** "--model NAME" of the weights that the run began with. */
+  commandModel: string;
+  /** Before the first step, and after each. */
+  losses: number[];
+  /** The same of tokens after the prompt: the target's first, and the answer from before. */
+  followed: OneStep["followed"];
+  before: TokenLogprob[];
+  /** What the last step says; null before the first. */
+  last: OneStep | null;
+  seconds: number;
+  running: boolean;
+}
+
 export interface State {
   engine: Engine | null;
+  /** The page's model, while one that was trained here stands in its place. */
+  untrained: Engine | null;
+  course: Course | null;
   /** How often another model has taken the place of the page's. */
   models: number;
   prompt: string;
@@ -69,7 +92,7 @@ export interface State {
 }
 
 export const { state, set, use: useLive } = store<State>({
-  engine: null, models: 0, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(), edited: null,
+  engine: null, untrained: null, course: null, models: 0, prompt: "", sampling: { temperature: 1, topK: 0, topP: 1, seed: 0 }, off: new Set(), where: null, steering: null, units: new Map(), plain: null, changed: null, trouble: "", busy: true, drawing: false, old: new Set(), edited: null,
 });
 
 /** Whether the page's prompt is ids, because it was given so or the model has no tokenizer. */

@@ -1,6 +1,6 @@
 // The engine in a thread of the page.
 
-import { quoted, read, type Engine } from "./engine";
+import { quoted, read, type Apart, type Engine } from "./engine";
 import { Line, type Send } from "./line";
 import { unpack } from "./unpack";
 import type { Failure, Question, Ready, Reply, Start } from "./worker";
@@ -10,7 +10,7 @@ class Thread {
   /** Once it has opened its model. */
   module!: Promise<WebAssembly.Module>;
   private worker!: Worker;
-  private readonly asked = new Map<number, { settle: (answer: string) => void; refuse: (error: Error) => void }>();
+  private readonly asked = new Map<number, { settle: (reply: Reply) => void; refuse: (error: Error) => void }>();
   private count = 0;
   last = { milliseconds: 0, bytes: 0 };
 
@@ -40,7 +40,7 @@ class Thread {
         if ("failed" in data) return fail(data.failed);
         if ("ready" in data) return settle(opened = data.module);
         this.last = { milliseconds: data.milliseconds, bytes: data.bytes };
-        this.asked.get(data.id)?.settle(data.answer);
+        this.asked.get(data.id)?.settle(data);
         this.asked.delete(data.id);
       });
     });
@@ -48,14 +48,15 @@ class Thread {
     worker.postMessage(start);
   }
 
-  readonly send: Send = async (request, body) => {
+  async ask(request: string, body: string, file = false): Promise<Reply> {
     await this.module;
     return new Promise((settle, refuse) => {
       const id = ++this.count;
       this.asked.set(id, { settle, refuse });
-      this.worker.postMessage({ id, request, body } satisfies Question);
+      this.worker.postMessage({ id, request, body, file } satisfies Question);
     });
-  };
+  }
+  readonly send: Send = async (request, body) => (await this.ask(request, body)).answer;
   end(): void {
     this.worker.terminate();
   }
@@ -65,22 +66,34 @@ class Thread {
 function engineOf(thread: Thread, weights: string | File, name: string): Engine {
   let told: (busy: boolean) => void = () => undefined;
   const line = new Line(thread.send, (busy) => told(busy));
+  const apart = async (): Promise<Apart> => {
+    const other = new Thread({ engine: await thread.module, weights, name });
+    return {
+      ask: async <T>(request: string, body: object) => read<T>(await other.send(request, JSON.stringify(body), new AbortController().signal)),
+      askFile: async (request, body) => {
+        const { answer, file } = await other.ask(request, JSON.stringify(body), true);
+        read(answer);
+        return new Blob([file!]);
+      },
+      end: () => other.end(),
+    };
+  };
   return {
     ask: async <T>(request: string, body: object, lane?: string) => {
       const answer = await line.ask(request, body, lane);
       return answer === null ? null : read<T>(answer);
     },
     askApart: async <T>(request: string, body: object, signal = new AbortController().signal) => {
-      const module = await thread.module;
-      signal.throwIfAborted();
-      const apart = new Thread({ engine: module, weights, name });
+      const other = await apart();
       try {
+        signal.throwIfAborted();
         const left = new Promise<never>((_, refuse) => signal.addEventListener("abort", () => refuse(signal.reason)));
-        return read<T>(await Promise.race([apart.send(request, JSON.stringify(body), signal), left]));
+        return await Promise.race([other.ask<T>(request, body), left]);
       } finally {
-        apart.end();
+        other.end();
       }
     },
+    apart,
     last: () => thread.last,
     onBusy: (listener) => {
       told = listener;

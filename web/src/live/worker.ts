@@ -18,6 +18,8 @@ export interface Question {
   request: string;
   /** JSON. */
   body: string;
+  /** The answer is a file. */
+  file?: boolean;
 }
 
 export interface Ready {
@@ -29,6 +31,8 @@ export interface Reply {
   id: number;
   /** JSON. */
   answer: string;
+  /** Where it was asked for, and the answer tells of no error. */
+  file?: ArrayBuffer;
   milliseconds: number;
   /** Of the engine's memory. */
   bytes: number;
@@ -50,6 +54,8 @@ interface Exports {
   free: (at: number) => void;
   open_model: (path: number) => number;
   answer: (request: number, body: number) => number;
+  file: () => number;
+  file_bytes: () => number;
 }
 
 class Engine {
@@ -67,6 +73,12 @@ class Engine {
   }
   answer(request: string, body: string): string {
     return this.call(this.exports.answer, request, body);
+  }
+  /** Of the last answer; empty where that was none. */
+  file(): ArrayBuffer {
+    const bytes = this.exports.file_bytes() >>> 0;
+    const at = bytes === 0 ? 0 : this.exports.file() >>> 0;
+    return this.exports.memory.buffer.slice(at, at + bytes) as ArrayBuffer;
   }
   get bytes(): number {
     return this.exports.memory.buffer.byteLength;
@@ -121,7 +133,9 @@ self.addEventListener("message", ({ data }: MessageEvent<Start | Question>) => {
   try {
     const from = performance.now();
     const answer = engine!.answer(data.request, data.body);
-    postMessage({ id: data.id, answer, milliseconds: performance.now() - from, bytes: engine!.bytes } satisfies Reply);
+    const file = data.file === true ? engine!.file() : undefined;
+    const reply: Reply = { id: data.id, answer, milliseconds: performance.now() - from, bytes: engine!.bytes, ...(file === undefined ? {} : { file }) };
+    postMessage(reply, { transfer: file === undefined ? [] : [file] });
   } catch (error) {
     failed(error);
   }
