@@ -1,8 +1,32 @@
 #include "collect/contexts.h"
 
 #include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
 
 namespace vitrine {
+
+ContextForm context_form(const Engine& engine, int64_t length, bool special) {
+  constexpr int64_t kUsual = 256;
+  const int64_t most = engine.shape().context_length > 0 ? engine.shape().context_length : INT32_MAX;
+  ContextForm form;
+  form.length = length > 0 ? length : std::min(kUsual, most);
+  if (form.length > most)
+    throw InputError("a context of " + std::to_string(form.length) + " tokens is longer than that of " + engine.name() +
+                     ", which is " + std::to_string(most));
+  if (special && engine.has_tokenizer() && engine.tokenizer().adds_bos() && engine.tokenizer().bos())
+    form.lead = *engine.tokenizer().bos();
+  if (form.lead >= 0 && form.length < 2)
+    throw InputError("a context of 1 token holds BOS and nothing of the text; give at least 2");
+  return form;
+}
+
+std::string last_of_name(const Engine& engine) {
+  std::filesystem::path name(engine.name());
+  if (!name.has_filename()) name = name.parent_path();
+  return name.filename().string();
+}
 
 Contexts::Contexts(DocumentTokens& documents, int64_t context, int64_t lead, uint64_t max_tokens)
     : documents_(documents),

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "collect/collect.h"
@@ -10,6 +11,16 @@
 namespace vitrine {
 
 using ContextIds = std::vector<int32_t>;
+
+struct ContextForm {
+  int64_t length = 0;  // most tokens
+  int64_t lead = -1;   // what each begins with; -1: nothing
+};
+/// length 0: 256, or what the model holds. special: each begins with BOS, if the tokenizer puts one in front of texts.
+/// Errors: InputError for contexts longer than the model's, and for those that hold nothing but BOS.
+ContextForm context_form(const Engine& engine, int64_t length, bool special);
+/// The last part of a model's path or name, which files that are made with it keep.
+std::string last_of_name(const Engine& engine);
 
 /// Documents cut into contexts of at most `context` tokens, none of which holds two. Each begins with `lead`, unless that is
 /// below 0.

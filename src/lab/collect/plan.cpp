@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "collect/contexts.h"
 #include "hooks/hooks.h"
 #include "ops/recorder.h"
 
@@ -12,8 +13,6 @@ namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kDefaultContext = 256;
 
 std::vector<ActivationManifest::Hook> hooks_of(const Engine& engine, const std::vector<std::string>& requests, int64_t context) {
   if (requests.empty()) throw InputError("no hooks are named; for instance blocks.3.hook_resid_post");
@@ -39,19 +38,12 @@ std::vector<ActivationManifest::Hook> hooks_of(const Engine& engine, const std::
 
 ActivationManifest plan_collection(const Engine& engine, const CollectOptions& o) {
   ActivationManifest m;
-  const int64_t most = engine.shape().context_length > 0 ? engine.shape().context_length : INT32_MAX;
-  m.context = o.context > 0 ? o.context : std::min(kDefaultContext, most);
-  if (m.context > most)
-    throw InputError("a context of " + std::to_string(m.context) + " tokens is longer than that of " + engine.name() +
-                     ", which is " + std::to_string(most));
+  const ContextForm form = context_form(engine, o.context, o.special);
+  m.context = form.length;
+  m.lead = form.lead;
   if (o.type != DType::f32 && o.type != DType::f16 && o.type != DType::bf16)
     throw UsageError("activations are stored as f32, f16 or bf16, not as " + std::string(name_of(o.type)));
-  if (o.special && engine.has_tokenizer() && engine.tokenizer().adds_bos() && engine.tokenizer().bos())
-    m.lead = *engine.tokenizer().bos();
-  if (m.lead >= 0 && m.context < 2) throw InputError("a context of 1 token holds BOS and nothing of the text; give at least 2");
-  fs::path name(engine.name());
-  if (!name.has_filename()) name = name.parent_path();
-  m.model = name.filename().string();
+  m.model = last_of_name(engine);
   m.type = o.type;
   m.max_tokens = o.max_tokens;
   m.checksum = kFnvOfNothing;

@@ -3,8 +3,9 @@
 #include <numeric>
 
 #include "hooks/listening.h"
+#include "inspect/final_norm.h"
 #include "inspect/parts.h"
-#include "inspect/weights.h"
+#include "inspect/tuned_lens.h"
 #include "model/abilities.h"
 #include "ops/listener_chain.h"
 #include "runtime/row_math.h"
@@ -62,7 +63,7 @@ class Final {
 }  // namespace
 
 LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top, size_t memory,
-                     Listener* edits) {
+                     Listener* edits, const TunedLens* tuned) {
   engine.check_ids(ids);
   require_plain_head(engine.model(), engine.name(), "The logit lens");
   const ModelShape shape = engine.shape();
@@ -88,9 +89,7 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
     const int64_t last = static_cast<int64_t>(ids.size()) - 1;
     engine.run(Step::of(ids), std::span(&last, 1));
   }
-  const NamedWeights weights(*engine.opened().model);
-  const Vector *w = weights.find_vector("ln_final.w"), *b = weights.find_vector("ln_final.b");
-  const NormSpec norm = engine.model().layer(0).norm;
+  const FinalNorm norm(engine.model());
   lens.points = stream.points;
   lens.readings.resize(lens.points.size() * lens.positions.size());
   const auto stream_at = [&](int64_t point, int64_t row) { return stream.values.data() + (point * rows + row) * shape.d_model; };
@@ -98,12 +97,17 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
     const int64_t n = std::min(together, rows - first);
     const auto frame = ctx.frame();
     Tensor x = ctx.empty({points * n, shape.d_model});  // point after point
-    for (int64_t point = 0; point < points; ++point)
-      std::copy_n(stream_at(point, first), n * shape.d_model, x.row<float>(point * n));
-    if (w != nullptr) x = b != nullptr ? layer_norm(ctx, "ln_final", x, *w, *b, norm) : rms_norm(ctx, "ln_final", x, *w, norm);
+    for (int64_t point = 0; point < points; ++point) {
+      const auto inner = ctx.frame();
+      Tensor here = ctx.empty({n, shape.d_model});
+      std::copy_n(stream_at(point, first), n * shape.d_model, here.data<float>());
+      if (tuned != nullptr && static_cast<size_t>(point) < tuned->translators.size())
+        here = tuned->translated(ctx, static_cast<size_t>(point), here);
+      std::copy_n(here.data<float>(), n * shape.d_model, x.row<float>(point * n));
+    }
     std::vector<int64_t> all(static_cast<size_t>(points * n));
     std::iota(all.begin(), all.end(), 0);
-    const Tensor scores = logits(ctx, x, engine.model().head(), all);
+    const Tensor scores = logits(ctx, norm(ctx, x), engine.model().head(), all);
     const auto scores_at = [&](int64_t point, int64_t r) {
       return std::span<const float>(scores.row<float>(point * n + r), static_cast<size_t>(shape.vocab_size));
     };

@@ -14,6 +14,8 @@
 
 namespace vitrine {
 
+struct TunedLens;
+
 /// One summand of the residual stream.
 struct StreamPart {
   enum class Kind : uint8_t {
@@ -112,8 +114,9 @@ struct LogitLens {
 /// The logit lens: the model's own final norm (with the scale of the stream at that point) and head on the stream before the
 /// first layer and after every layer. The last point is the model's prediction.
 /// positions empty: all. edits: changes the run before it is read, as Interventions do; the last point is then the prediction of
-/// the changed model. Errors: as stream_parts.
+/// the changed model. tuned: translates the stream at every other point first (inspect/tuned_lens.h); it fits the model.
+/// Errors: as stream_parts.
 LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<const int64_t> positions, int64_t top,
-                     size_t memory = 0, Listener* edits = nullptr);
+                     size_t memory = 0, Listener* edits = nullptr, const TunedLens* tuned = nullptr);
 
 }  // namespace vitrine

@@ -129,6 +129,36 @@ Parameters::Parameters(Adapter& adapter) {
   }
 }
 
+Parameters::Parameters(std::span<Weight> weights) {
+  const auto place = [&](const std::string& name, std::vector<int64_t> shape, bool matrix) {
+    const auto count = static_cast<size_t>(matrix ? shape[0] * shape[1] : shape[0]);
+    list_.push_back({name, name, std::move(shape), size_, count, -1, matrix, false});
+    size_ += (count + kBorder - 1) / kBorder * kBorder;
+  };
+  for (const Weight& w : weights) {
+    VITRINE_CHECK(w.dtype == DType::f32 && !w.by_columns, "a matrix of no model is f32 and [out, in]");
+    place(w.name, {w.out, w.in}, true);
+    if (w.bias.size > 0) place(w.bias.name, {w.bias.size}, false);
+  }
+  weights_ = FloatBuffer(size_);
+  gradients_ = ParameterGradients(size_);
+  auto next = list_.begin();
+  for (Weight& w : weights) {
+    const Parameter& p = *next++;
+    const auto row = static_cast<size_t>(w.in);
+    for (int64_t i = 0; w.data != nullptr && i < w.out; ++i)
+      std::memcpy(this->weights(p) + static_cast<size_t>(i) * row, w.stored_row(i), row * sizeof(float));
+    w.data = reinterpret_cast<const std::byte*>(this->weights(p));
+    w.stride = row * sizeof(float);
+    w.grad = {gradients(p), row};
+    if (w.bias.size == 0) continue;
+    const Parameter& b = *next++;
+    if (w.bias) std::memcpy(this->weights(b), w.bias.data, b.count * sizeof(float));
+    w.bias.data = this->weights(b);
+    w.bias.grad = {gradients(b), 1};
+  }
+}
+
 Parameters::~Parameters() {
   if (model_ == nullptr) return;
   for (const TensorLine& line : model_->tensors()) {

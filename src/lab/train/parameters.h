@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,9 @@ class Parameters {
   explicit Parameters(Model& model, Grads grads = Grads::added);
   /// The values of an adapter alone: the model beside it stays where it lies and gets no gradients.
   explicit Parameters(Adapter& adapter);
+  /// Matrices of no model, each with its bias if that has a size: zeros where there is no data yet. They outlive this, and are
+  /// bound to it.
+  explicit Parameters(std::span<Weight> weights);
   ~Parameters();
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
