@@ -5,17 +5,14 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 
-#include "base/error.h"
 #include "base/plural.h"
 #include "cli/commands.h"
+#include "cli/document_source.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
-#include "train/data/prepare.h"
-#include "train/data/token_data.h"
 
 namespace vitrine::cli {
 namespace {
@@ -23,69 +20,20 @@ namespace {
 struct CollectArguments {
   ModelOptions model;
   CollectOptions collect;
-  std::vector<std::string> files;
-  TextOptions text;
-  DocumentFlags documents;
-  std::string data, type = "f32";
+  DocumentSource source;
+  std::string type = "f32";
   int64_t max_tokens = 0, shard_mb = 256;
-  bool no_special = false;
 };
-
-/// What `vitrine data` wrote. A document's own BOS is left out where contexts begin with one.
-class StoredTokens final : public DocumentTokens {
- public:
-  StoredTokens(const std::string& folder, const Engine& engine, bool special) : data_(TokenData::open(folder)) {
-    if (!engine.has_tokenizer()) return;
-    const Tokenizer& tokenizer = engine.tokenizer();
-    if (data_.tokenizer() != tokenizer_fingerprint(tokenizer))
-      throw InputError(folder + ": was tokenized by another tokenizer than that of " + engine.name() +
-                       ". Make it again with `vitrine data --tokenizer`, or give the text files themselves");
-    if (special && tokenizer.adds_bos()) bos_ = tokenizer.bos();
-  }
-
-  bool next(std::vector<int32_t>& ids, bool& begins) override {
-    if (at_ >= data_.tokens()) return false;
-    const uint64_t end = std::min<uint64_t>(data_.tokens(), at_ + kTogether);
-    const std::vector<uint64_t> starts = data_.document_starts(at_, end);
-    begins = !starts.empty() && starts[0] == at_;
-    const size_t following = begins ? 1 : 0;
-    ids.resize((starts.size() > following ? starts[following] : end) - at_);
-    data_.read(at_, ids);
-    at_ += ids.size();
-    if (begins && bos_ && !ids.empty() && ids[0] == *bos_) ids.erase(ids.begin());
-    return true;
-  }
-  double share() const override { return static_cast<double>(at_) / static_cast<double>(std::max<uint64_t>(data_.tokens(), 1)); }
-
- private:
-  static constexpr uint64_t kTogether = 1 << 16;
-  TokenData data_;
-  std::optional<int32_t> bos_;
-  uint64_t at_ = 0;
-};
-
-std::unique_ptr<DocumentTokens> open_documents(CollectArguments& o, const Engine& engine) {
-  if (!o.data.empty()) {
-    if (!o.files.empty()) throw UsageError("--data and FILES are two sources of text; give one.");
-    return std::make_unique<StoredTokens>(o.data, engine, !o.no_special);
-  }
-  if (o.files.empty())
-    throw UsageError(
-        "no text: name files, as in `vitrine collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts`, or "
-        "--data.");
-  read_document_flags(o.files, o.text, o.documents);
-  return text_tokens(engine.tokenizer(), o.files, o.text);
-}
 
 std::string speed_text(double tokens_per_s) { return grouped(static_cast<int64_t>(tokens_per_s)) + " tokens/s"; }
 
 void run_collect(CollectArguments o) {
-  o.collect.special = !o.no_special;
+  o.collect.special = !o.source.no_special;
   o.collect.max_tokens = static_cast<uint64_t>(o.max_tokens);
   o.collect.shard_bytes = static_cast<uint64_t>(o.shard_mb) << 20;
   o.collect.type = o.type == "f16" ? DType::f16 : o.type == "bf16" ? DType::bf16 : DType::f32;
   Engine engine = open_engine(o.model);
-  const std::unique_ptr<DocumentTokens> documents = open_documents(o, engine);
+  const std::unique_ptr<DocumentTokens> documents = open_documents(o.source, engine, "collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts");
   Progress progress("collecting");
   bool begun = false;
   const Collected made = collect(engine, *documents, o.collect, [&](const CollectProgress& now) {
@@ -129,10 +77,7 @@ void run_collect(CollectArguments o) {
 
 Action define_collect(CLI::App& app) {
   auto o = std::make_shared<CollectArguments>();
-  app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
-  app.add_option("--data", o->data, "Instead of FILES: a folder that `vitrine data` made with this model's tokenizer (OUT/train)")
-      ->type_name("FOLDER")
-      ->check(not_empty());
+  add_document_source(app, o->source);
   app.add_option("--hooks", o->collect.hooks,
                  "A hook name, in which * matches any characters, or an alias such as resid_post.3. May be repeated")
       ->type_name("HOOK")
@@ -149,8 +94,7 @@ Action define_collect(CLI::App& app) {
   add_choice(app, "--type", o->type, "f32|f16|bf16", "Type of the values on disk (default f32)");
   add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Maximum MiB of a shard (default 256)");
   app.add_flag("--resume", o->collect.resume, "Continue an interrupted run after its last complete shard");
-  add_document_flags(app, o->text, o->documents);
-  app.add_flag("--no-special", o->no_special, "No BOS at the beginning of contexts");
+  add_document_source_flags(app, o->source);
   add_model_options(app, o->model);
   return [o] { run_collect(*o); };
 }

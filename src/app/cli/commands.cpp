@@ -17,6 +17,8 @@ const std::vector<Command>& commands() {
       collect_command,
       {"sae", "Sparse autoencoders: sae train", "", "", nullptr},
       sae_train_command,
+      {"lens", "Tuned lenses: lens train", "", "", nullptr},
+      lens_train_command,
       explain_command,
       book_command,
       picture_command,
@@ -56,7 +58,7 @@ const std::vector<Purpose>& purposes() {
        {"explain", "book", "picture", "attribute", "units", "trace", "collect", "circuits", "features", "graph", "eval",
         "compare", "verify", "bench"}},
       {"Change a model", {"intervene", "merge", "extract-lora", "convert", "imatrix"}},
-      {"Train", {"train", "distill", "warp", "sae", "data", "tokenizer", "curves"}},
+      {"Train", {"train", "distill", "warp", "sae", "lens", "data", "tokenizer", "curves"}},
       {"Files and the program", {"pull", "info", "tokenize", "detokenize", "completion", "manual"}},
   };
   return table;

@@ -12,6 +12,7 @@
 #include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
+#include "cli/lens_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/picture_arguments.h"
@@ -103,15 +104,17 @@ void run_picture(PictureArguments o) {
   only_for(o.position >= 0, "--position", {"softmax", "lookup", "logit-attribution", "input-attribution", "token-loss"});
   only_for(o.words.has_value(), "--words", {"embedding-cosine"});
   only_for(o.sum.has_value(), "--sum", {"embedding-neighbors"});
+  only_for(!o.lens.empty(), "--lens", {"logit-lens", "tuned-lens"});
   const bool sizes = !o.config.empty();
   if (!sizes && !o.prompt.has_text && !o.prompt.has_tokens) {
     o.prompt.text = kUsualPrompt;
     o.prompt.has_text = true;
   }
-  const PictureOptions options = picture_options(o);
+  PictureOptions options = picture_options(o);
   if (!o.out.empty()) check_writable("--out", o.out);
   Engine engine = sizes ? open_sizes(o) : open_engine(o.model);
   check_output(engine, o.out);
+  if (!o.lens.empty()) options.lens = open_lens(o.lens, engine);
   PicturePrompt prompt;
   if (sizes)
     prompt.model = o.config;
@@ -155,6 +158,7 @@ Action define_picture(CLI::App& app) {
   app.add_option("--words", o->words, "embedding-cosine: these words, separated by commas")->type_name("WORDS");
   app.add_option("--sum", o->sum, "embedding-neighbors: words with signs between them; default: king - man + woman")
       ->type_name("SUM");
+  add_lens_option(app, o->lens, "logit-lens, tuned-lens: look through this tuned lens, which `vitrine lens train` made");
   add_model_options(app, o->model);
   app.add_option("--config", o->config,
                  "Pictures that follow from sizes alone: a config.json, a model's directory, or a design (gpt2, gpt3, gemma-2b, "

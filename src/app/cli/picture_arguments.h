@@ -13,7 +13,7 @@ namespace vitrine::cli {
 struct PictureArguments {
   ModelOptions model;
   PromptOptions prompt;
-  std::string name, out, config, chapter = "next-word";
+  std::string name, out, config, lens, chapter = "next-word";
   std::optional<std::string> words, sum;
   int64_t layer = -1, head = -1, position = -1;  // -1: not given
   bool list = false, svg = false, no_gradients = false, open = false, live = false;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/lens_option.h"
 #include "cli/serve_flags.h"
 #include "cli/service_flags.h"
 #include "cli/session.h"
@@ -25,6 +26,7 @@ struct ServeArguments {
   ModelOptions model;
   ServeFlags flags;
   ServiceFlags service;
+  std::string lens;
 };
 
 // A connection is a file descriptor; the usual limit of a shell is 1024.
@@ -63,6 +65,8 @@ void run_serve(const ServeArguments& o) {
   serve::ServiceOptions answers = o.service.service();
   answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
   answers.command_options = command_options(o.model);
+  if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
+  answers.lens_file = o.lens;
   serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
@@ -88,6 +92,7 @@ Action define_serve(CLI::App& app) {
   auto o = std::make_shared<ServeArguments>();
   add_service_flags(app, o->service);
   add_serve_flags(app, o->flags);
+  add_lens_option(app, o->lens, "A tuned lens that /v1/lens looks through where a request asks for it");
   add_model_options(app, o->model);
   add_decoding_cache_types(app, o->model);
   add_load(app, o->model);

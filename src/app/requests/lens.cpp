@@ -1,4 +1,5 @@
 // lens: what the model would predict after each layer.
+#include "base/shell_word.h"
 #include "inspect/parts.h"
 #include "requests/shared.h"
 
@@ -17,10 +18,13 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
     throw invalid("positions", "the answer would hold " + std::to_string(readings) + " tokens, and may hold " +
                                    std::to_string(kMostReadings) + "; ask for fewer positions");
   LogitLens found;
+  const bool tuned = fields.boolean("tuned", false);
+  if (tuned && host.lens == nullptr)
+    throw invalid("tuned", "there is no tuned lens here; start the server with --lens FILE, which `vitrine lens train` makes");
   const OrderedJson* edits = fields.find("edits");
   host.run([&](Engine& engine) {
     const std::unique_ptr<Interventions> planned = planned_edits(engine, edits, ids);
-    found = logit_lens(engine, ids, positions, top, 0, planned.get());
+    found = logit_lens(engine, ids, positions, top, 0, planned.get(), tuned ? host.lens.get() : nullptr);
   });
   const Speller piece = speller_of(host.engine);
   RequestAnswer answer{tokens_json(host.engine, ids)};
@@ -33,7 +37,9 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
     }
     answer.json["layers"].push_back({{"name", found.points[point]}, {"positions", std::move(rows)}});
   }
-  if (edits == nullptr || edits->empty()) answer.add_command(host, {"picture", "logit-lens", "--json"}, ids);
+  std::vector<std::string> words = {"picture", "logit-lens", "--json"};
+  if (tuned) words.insert(words.end(), {"--lens", shell_word(host.lens_file)});
+  if (edits == nullptr || edits->empty()) answer.add_command(host, words, ids);
   return answer;
 }
 
@@ -44,6 +50,9 @@ Request lens_request() {
           joined({prompt_fields(),
                   {{"positions", type::integers, "The positions to read; negative ones count from the end. Default: all."},
                    top_field("Number of most likely tokens at each point. Default: 5.", 100),
+                   {"tuned", type::boolean,
+                    "Look through the tuned lens of `vitrine serve --lens`, which translates the residual stream at each point before "
+                    "the final norm. Default: false."},
                    edits_field()}}),
           lens_answer};
 }

@@ -17,6 +17,7 @@
 namespace vitrine {
 
 class Learner;
+struct TunedLens;
 
 /// Who answers: the model, and what else there is.
 struct Host {
@@ -34,6 +35,8 @@ struct Host {
   /// Where the copy of the model that steps of training have changed waits for more of them; null: nowhere.
   std::shared_ptr<Learner>* learner = nullptr;
   bool files = false;  // an answer may be a file
+  std::shared_ptr<const TunedLens> lens = {};  // a tuned lens that fits the model, and the file that it is
+  std::string lens_file = {};
   /// The ids of a conversation by the model's chat template.
   std::function<std::vector<int32_t>(const OrderedJson& messages, Fields& fields)> chat = {};
   /// Reads the options of a text behind so many tokens from fields that are the host's; none: drawn_fields() alone.

@@ -51,6 +51,8 @@ void InsideRun::operator()(const std::function<void(Engine&)>& work) {
 
 Host host_of(Service& service, InsideRun* run) {
   Host host{.engine = service.engine(), .name = service.engine().name(), .run = {}, .files = true};
+  host.lens = service.options().lens;
+  host.lens_file = service.options().lens_file;
   if (run != nullptr) {
     host.run = [run](const std::function<void(Engine&)>& work) { (*run)(work); };
     host.gone = &run->gone();

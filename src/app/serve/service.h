@@ -16,6 +16,10 @@
 #include "serve/api_error.h"
 #include "serve/task_thread.h"
 
+namespace vitrine {
+struct TunedLens;
+}
+
 namespace vitrine::serve {
 
 struct ServiceOptions {
@@ -34,6 +38,8 @@ struct ServiceOptions {
   int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
   std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs
   AdapterLimits adapter_limits = {};
+  std::shared_ptr<const TunedLens> lens = {};  // that requests may look through, and its file
+  std::string lens_file = {};
   bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
 };
 

@@ -11,6 +11,7 @@
 #include "hooks/trace.h"
 #include "inspect/attribution.h"
 #include "inspect/parts.h"
+#include "inspect/tuned_lens.h"
 #include "intervene/run.h"
 #include "ops/stopping.h"
 #include "requests/shared.h"
@@ -46,6 +47,27 @@ TEST(InsideCommands, NameThePrecisionOfTheServer) {
   Served served(std::move(options));
   const OrderedJson json = served.made("/v1/inspect", {{"prompt", "The king"}, {"hooks", {"hook_embed"}}});
   EXPECT_TRUE(json["command"].get<std::string>().ends_with(" --compute f32")) << json["command"];
+}
+
+TEST(InsideLens, LooksThroughTheTunedLensOfTheServer) {
+  TunedLens lens{.d_model = 256, .translators = std::vector<TunedLens::Translator>(8)};
+  for (TunedLens::Translator& t : lens.translators) {
+    t.A.assign(256 * 256, 0.001f);
+    t.b.assign(256, 0.1f);
+  }
+  ServiceOptions options;
+  options.lens = std::make_shared<const TunedLens>(lens);
+  options.lens_file = "my lens.safetensors";
+  Served served(std::move(options));
+  const std::vector<int32_t> ids = served.alone.prompt_ids("The king");
+  const OrderedJson json = served.made("/v1/lens", {{"prompt", ids}, {"tuned", true}}),
+                    plain = served.made("/v1/lens", {{"prompt", ids}});
+  const LogitLens offline = logit_lens(served.alone, ids, {}, 5, 0, nullptr, &lens);
+  for (size_t i = 0; i < offline.points.size(); ++i)
+    EXPECT_EQ(json["layers"][i]["positions"][1]["kl"].get<double>(), offline.at(i, 1).kl);
+  EXPECT_NE(json["layers"][2], plain["layers"][2]);
+  EXPECT_EQ(json["layers"][8], plain["layers"][8]);
+  EXPECT_TRUE(json["command"].get<std::string>().starts_with("vitrine picture logit-lens --json --lens 'my lens.safetensors' --tokens 2,"));
 }
 
 TEST_F(Inside, InspectGivesTheValuesOfTrace) {
@@ -220,6 +242,7 @@ TEST_F(Inside, RefusalsNameTheField) {
   refuses("/v1/inspect", {{"prompt", text}, {"hooks", "hook_embed"}, {"format", "npz"}}, "format", "safetensors");
   refuses("/v1/inspect", {{"prompt", std::vector<int>(1000, 300)}, {"hooks", "hook_logits"}}, "hooks", "slices");
   refuses("/v1/lens", {{"prompt", text}, {"positions", {99}}}, "positions", "99");
+  refuses("/v1/lens", {{"prompt", text}, {"tuned", true}}, "tuned", "--lens FILE");
   refuses("/v1/heads", {{"prompt", text}, {"against", 3}}, "against", "needs");
   refuses("/v1/heads", {{"prompt", text}, {"token", 1 << 20}}, "token", "0 to 6143");
   refuses("/v1/steer", {{"prompt", text}, {"edits", {{{"sae", "/etc"}, {"features", {"1=0"}}}}}}, "sae", "read no files");

@@ -1,6 +1,7 @@
 #pragma once
 // What is asked of a picture: the prompt and the choices.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "runtime/engine.h"
 
 namespace vitrine {
+
+struct TunedLens;
 
 /// Of pictures for which none was given.
 inline constexpr char kUsualPrompt[] = "Once upon a time there was a king";
@@ -31,6 +34,7 @@ struct PictureOptions {
   std::string sum = {};                  // of embedding-neighbors, "king - man + woman"; empty: that one
   size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
   Listener* edits = nullptr;             // changes the run that is observed, and no other; outlives what is made with it
+  std::shared_ptr<const TunedLens> lens = {};  // of logit-lens and tuned-lens; fits the model
   bool gradients = true;                 // false: pictures that run the model backward are absent
 };
 
