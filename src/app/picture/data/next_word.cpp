@@ -33,6 +33,7 @@ PictureJson data_of_expert_load(Studio&);
 PictureJson data_of_final_norm(Studio&);
 PictureJson data_of_next_tokens(Studio&);
 PictureJson data_of_logit_lens(Studio&);
+PictureJson data_of_tuned_lens(Studio&);
 PictureJson data_of_logit_attribution(Studio&);
 PictureJson data_of_input_attribution(Studio&);
 PictureJson data_of_reach(Studio&);
@@ -193,6 +194,10 @@ constexpr std::array kPictures = {
                  data_of_logit_lens,
                  kRun,
                  kWide},
+    PictureEntry{
+        {"tuned-lens", "The same through a tuned lens", "Predictions on the way through the logit lens and a tuned lens"},
+        0,
+        data_of_tuned_lens},
     PictureEntry{{"logit-attribution", "Who wrote the answer", "A logit as a sum over heads and MLPs"},
                  kNeedLogits,
                  data_of_logit_attribution},

@@ -1,0 +1,87 @@
+// vitrine lens train and what looks through its file, from the command line.
+#include <filesystem>
+
+#include "cli/program.h"
+#include "lens/train.h"
+
+namespace vitrine {
+namespace {
+
+const std::string kLensText = std::string(VITRINE_SOURCE) + "/examples/fables.txt";
+
+Outcome trained_lens(const std::string& out, std::vector<std::string> more = {}) {
+  std::vector<std::string> words = {"lens", "train",     kLensText, "--document", "\\n\\n\\n", "--steps", "8", "--batch",
+                                    "4",    "--context", "48",      "--held-out", "6",         "--out",   out};
+  words.insert(words.end(), more.begin(), more.end());
+  return vitrine(words);
+}
+
+TEST(LensCommand, GoesFromATextToThePictures) {
+  const Scratch scratch;
+  const std::string path = scratch / "lens.safetensors", king = "Once upon a time there was a king";
+  const Outcome made = trained_lens(path, {"--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Json json = made.json();
+  EXPECT_EQ(json["model"], "tales9m");
+  EXPECT_EQ(json["layers"], 8);
+  EXPECT_EQ(json["steps"], 8);
+  ASSERT_EQ(json["kl"].size(), 8U);
+  EXPECT_EQ(json["kl"][3]["point"], "blocks.3.hook_resid_pre");
+  EXPECT_LT(json["kl"][0]["tuned"].get<double>(), json["kl"][0]["logit"].get<double>());
+  EXPECT_EQ(read_tuned_lens(path).fingerprint, json["fingerprint"]);
+
+  // The same words give the same bytes; a half as many in 16 bits.
+  ASSERT_EQ(trained_lens(scratch / "again", {"--threads", "1"}).code, 0);
+  EXPECT_EQ(read_file(scratch / "again"), read_file(path));
+  ASSERT_EQ(trained_lens(scratch / "half", {"--type", "f16"}).code, 0);
+  EXPECT_LT(std::filesystem::file_size(scratch / "half"), std::filesystem::file_size(path) * 6 / 10);
+
+  const Outcome plain = vitrine({"picture", "logit-lens", king, "--json"});
+  const Outcome tuned = vitrine({"picture", "logit-lens", king, "--json", "--lens", path});
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  EXPECT_EQ(tuned.err, "") << "it is this model's lens";
+  const Json before = plain.json()["pictures"]["logit-lens"], after = tuned.json()["pictures"]["logit-lens"];
+  EXPECT_LT(after["kl"].back()[0], before["kl"].back()[0]);
+  EXPECT_EQ(after["probs"].back()[8], before["probs"].back()[8]) << "the prediction itself";
+  EXPECT_CONTAINS(after["caption"].get<std::string>(), "tuned lens");
+
+  const Outcome both = vitrine({"picture", "tuned-lens", king, "--json", "--lens", path});
+  ASSERT_EQ(both.code, 0) << both.err;
+  const Json picture = both.json()["pictures"]["tuned-lens"];
+  EXPECT_EQ(picture["depths"][1]["logit"]["id"], before["ids"].back()[1][0]);
+  EXPECT_EQ(picture["depths"][1]["tuned"]["id"], after["ids"].back()[1][0]);
+  double sum = 0;
+  for (const Json& row : after["kl"]) sum += row[1].get<double>();
+  EXPECT_NEAR(picture["depths"][1]["tuned"]["kl"].get<double>(), sum / static_cast<double>(after["kl"].size()), 1e-5);
+  EXPECT_CONTAINS(vitrine({"picture", "tuned-lens", king, "--lens", path}).out, "logit lens");
+}
+
+TEST(LensCommand, RefusesWhatDoesNotFit) {
+  const Scratch scratch;
+  const std::string lens = std::string(VITRINE_GOLDEN) + "/tuned_lens/llama.safetensors";
+  expect_refused({"picture", "logit-lens", "--lens", lens}, {"3 layers of width 64", "tales9m has 8 layers of width 256"});
+  expect_refused({"picture", "attention", "--lens", lens}, {"--lens is of no use to the picture attention"});
+  expect_refused({"picture", "logit-lens", "--lens", scratch / "none"}, {"none"});
+  expect_refused({"lens", "train", "--out", scratch / "lens"}, {"no text: name files, as in `vitrine lens train"});
+  expect_refused({"lens", "train", kLensText, "--out", scratch / "lens", "--max-tokens", "300"},
+                 {"the text has 2 contexts of up to 256 tokens", "32 are held out"});
+  EXPECT_FALSE(std::filesystem::exists(scratch / "lens"));
+}
+
+TEST(LensCommand, SaysThatALensIsOfOtherWeights) {
+  const Scratch scratch;
+  const std::string path = scratch / "lens.safetensors";
+  TunedLens lens{.d_model = 256, .translators = std::vector<TunedLens::Translator>(8)};
+  for (TunedLens::Translator& t : lens.translators) {
+    t.A.assign(256 * 256, 0);
+    t.b.assign(256, 0);
+  }
+  lens.fingerprint = "0123456789abcdef";
+  write_tuned_lens(path, lens, DType::f16);
+  const Outcome seen = vitrine({"picture", "logit-lens", "--json", "--lens", path});
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_CONTAINS(seen.err, "was trained on other weights");
+}
+
+}  // namespace
+}  // namespace vitrine
