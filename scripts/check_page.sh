@@ -80,7 +80,7 @@ run_file() {
 export -f run_file
 rm -rf out/log
 mkdir -p out/log
-longest=(test/{real,page,live,program,chat}.test.mjs)
+longest=(test/{states,real,page,live,program,chat}.test.mjs)
 { printf '%s\n' "${longest[@]}" && printf '%s\n' test/*.test.mjs | grep -vxF "$(printf '%s\n' "${longest[@]}")"; } |
   xargs -P "$(nproc)" -I FILE bash -c 'run_file FILE'
 [ ! -e out/log/failed ] || while read -r file; do
