@@ -170,6 +170,10 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
       const cells = positions.map(() => list(layers + 1, () => ranked(5)));
       return { ...head("logit-lens", "What each layer would predict"), positions, depths: ["embedding", ...list(layers, (/** @type {number} */ l) => `layer ${l}`)], k: 5, ids: cells.map((c) => c.map((/** @type {any} */ d) => d.ids)), probs: cells.map((c) => c.map((/** @type {any} */ d) => d.probs)), kl: grid(positions.length, layers + 1, () => 8 * g.next()), finalProb: grid(positions.length, layers + 1, () => g.next() ** 3), finalRank: list(positions.length, () => list(layers + 1, (/** @type {number} */ d) => (d === layers ? 1 : 1 + Math.floor(99 * g.next())))), lengths: list(positions.length, () => list(layers + 1, (/** @type {number} */ d) => round(10 + 9 * d + 5 * g.next()))) };
     })(),
+    "tuned-lens": bare ? absent("tuned-lens", "The same through a tuned lens", "No tuned lens of this model is at hand.") : (() => {
+      const side = (/** @type {number} */ d, /** @type {number} */ scale) => ({ id: vocabulary[d % vocabulary.length], prob: round(0.9 / (1 + layers - d)), kl: round((scale * (layers - d)) / layers) });
+      return { ...head("tuned-lens", "The same through a tuned lens"), positions: list(n, (/** @type {number} */ i) => i), depths: list(layers + 1, (/** @type {number} */ d) => ({ name: d === 0 ? "embedding" : `layer ${d - 1}`, logit: side(d, 8), tuned: side(d, 3) })) };
+    })(),
     "logit-attribution": { ...head("logit-attribution", "The logit as a sum"), position: n - 1, components, targets: predictions[n - 1].ids.slice(0, 5).map((/** @type {number} */ target, /** @type {number} */ i) => {
       const parts = components.map(() => round(g.normal() * 0.8));
       const remainder = 1e-6;
@@ -208,7 +212,7 @@ export function fixture({ tokens: n = 12, layers = 8, heads = 4, kvHeads = 2, le
     rope: ["Positions as angles", ["q′ = R(t θᵢ) q"], ["rope-rotation", "rope-wavelengths", "query-length"]],
     mlp: ["Each token by itself", ["y = (gelu(x W_gate) ⊙ x W_in) W_out"], [...(bare ? [] : ["experts", "expert-load"]), "activation-curves", "mlp-surfaces"]],
     "final-norm": ["One last norm", [], ["final-norm"]],
-    output: ["A score for every word", ["logits = x W_Eᵀ"], ["next-tokens", "logit-lens"]],
+    output: ["A score for every word", ["logits = x W_Eᵀ"], ["next-tokens", "logit-lens", "tuned-lens"]],
     attribution: ["Who wrote the answer", [], ["logit-attribution"]],
     "input-attribution": ["Which tokens the answer rests on", ["saliency[t] = |∂f/∂e[t]|"], ["input-attribution"]],
     reach: ["What was remembered", [], ["reach"]],

@@ -1,7 +1,8 @@
-// vitrine lens train and what looks through its file, from the command line.
+// vitrine lens train and what looks through its file, from the command line; and the lens that ships.
 #include <filesystem>
 
 #include "cli/program.h"
+#include "collect/collect.h"
 #include "lens/train.h"
 
 namespace vitrine {
@@ -71,16 +72,39 @@ TEST(LensCommand, RefusesWhatDoesNotFit) {
 TEST(LensCommand, SaysThatALensIsOfOtherWeights) {
   const Scratch scratch;
   const std::string path = scratch / "lens.safetensors";
-  TunedLens lens{.d_model = 256, .translators = std::vector<TunedLens::Translator>(8)};
-  for (TunedLens::Translator& t : lens.translators) {
-    t.A.assign(256 * 256, 0);
-    t.b.assign(256, 0);
-  }
+  TunedLens lens = read_tuned_lens(shipped_model_folder() + "/" + kTunedLensFile);
   lens.fingerprint = "0123456789abcdef";
   write_tuned_lens(path, lens, DType::f16);
   const Outcome seen = vitrine({"picture", "logit-lens", "--json", "--lens", path});
   EXPECT_EQ(seen.code, 0);
   EXPECT_CONTAINS(seen.err, "was trained on other weights");
+}
+
+TEST(ShippedLens, IsCloserToThePredictionAtEveryDepth) {
+  Engine engine(shipped_model_folder(), {2, {}});
+  const std::string path = shipped_model_folder() + "/" + kTunedLensFile;
+  EXPECT_LE(std::filesystem::file_size(path), 1'200'000U);
+  const auto lens = open_tuned_lens(path, engine);
+  EXPECT_TRUE(trained_on(*lens, engine));
+  std::vector<std::vector<int32_t>> contexts;
+  for (const char* text :
+       {"The old king and the young queen had a son", "Once upon a time there was a wolf who lived in the forest."})
+    contexts.push_back(engine.prompt_ids(text));
+  for (const LensKl& kl : lens_kl(engine, *lens, contexts)) EXPECT_LT(kl.tuned, kl.logit) << kl.point;
+}
+
+TEST(ShippedLens, IsMadeByItsScript) {
+  const Scratch scratch;
+  const std::string script = std::string(VITRINE_SOURCE) + "/models/training/lens.sh", out = scratch / "lens.safetensors";
+  EXPECT_EQ(run_program({"/bin/bash", script}).code, 2);
+  const Outcome made = run_program({"/bin/bash", script, std::filesystem::path(VITRINE_PROGRAM).parent_path(), out, "1"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const TunedLens now = read_tuned_lens(out), shipped = read_tuned_lens(shipped_model_folder() + "/" + kTunedLensFile);
+  EXPECT_EQ(now.model, shipped.model);
+  EXPECT_EQ(now.fingerprint, shipped.fingerprint);
+  EXPECT_EQ(now.translators.size(), shipped.translators.size());
+  EXPECT_EQ(std::filesystem::file_size(out) / 100,
+            std::filesystem::file_size(shipped_model_folder() + "/" + kTunedLensFile) / 100);
 }
 
 }  // namespace

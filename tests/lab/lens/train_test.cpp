@@ -28,7 +28,8 @@ TEST_P(TunedLensGolden, LogitsAndKlOfEveryLayer) {
   const GoldenTensor logits = golden_tensor(file, "logits"), kl = golden_tensor(file, "kl");
   const auto lens = open_tuned_lens(golden_lens(GetParam() + ".safetensors"), engine);
   const auto vocab = static_cast<size_t>(engine.shape().vocab_size), layers = lens->translators.size();
-  const LogitLens plain = logit_lens(engine, ids, {}, 1), tuned = logit_lens(engine, ids, {}, engine.shape().vocab_size, 0, nullptr, lens.get());
+  const LogitLens plain = logit_lens(engine, ids, {}, 1),
+                  tuned = logit_lens(engine, ids, {}, engine.shape().vocab_size, 0, nullptr, lens.get());
   ASSERT_EQ(tuned.points.size(), layers + 1);
   ASSERT_EQ(logits.values.size(), layers * ids.size() * vocab);
   for (size_t at = 0; at < layers * ids.size(); ++at) {
@@ -40,7 +41,8 @@ TEST_P(TunedLensGolden, LogitsAndKlOfEveryLayer) {
       ASSERT_NEAR(static_cast<double>(token.logprob), static_cast<double>(want[token.token]) - std::log(sum), 1e-4) << at;
     EXPECT_NEAR(tuned.readings[at].kl, static_cast<double>(kl.values[at]), 1e-4) << at;
   }
-  for (size_t r = 0; r < ids.size(); ++r) EXPECT_EQ(tuned.at(layers, r).logprob, plain.at(layers, r).logprob) << "the prediction itself";
+  for (size_t r = 0; r < ids.size(); ++r)
+    EXPECT_EQ(tuned.at(layers, r).logprob, plain.at(layers, r).logprob) << "the prediction itself";
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, TunedLensGolden, testing::Values("gpt2_a", "llama", "gemma2"),
@@ -50,7 +52,8 @@ TEST(TunedLensGoldenTraining, TenSteps) {
   const Checkpoint file = open_safetensors(golden_lens("train.safetensors"));
   Engine engine(Golden::open("gpt2_a").model(), kPlain);
   const GoldenTensor ids = golden_tensor(file, "ids"), kl = golden_tensor(file, "kl");
-  const auto steps = static_cast<size_t>(ids.shape[0]), sequences = static_cast<size_t>(ids.shape[1]), n = static_cast<size_t>(ids.shape[2]);
+  const auto steps = static_cast<size_t>(ids.shape[0]), sequences = static_cast<size_t>(ids.shape[1]),
+             n = static_cast<size_t>(ids.shape[2]);
   LensTrainer trainer(engine, {.beta2 = 0.999, .weight_decay = 0});
   const double lr = std::stod(file.metadata().at("lr"));
   const std::vector<int32_t> all = ids_in(ids);
@@ -157,7 +160,8 @@ std::string message_of(F&& f) {
   }
   return "";
 }
-#define EXPECT_SAYS(words, ...) EXPECT_NE(message_of([&] { __VA_ARGS__; }).find(words), std::string::npos) << message_of([&] { __VA_ARGS__; })
+#define EXPECT_SAYS(words, ...) \
+  EXPECT_NE(message_of([&] { __VA_ARGS__; }).find(words), std::string::npos) << message_of([&] { __VA_ARGS__; })
 
 TEST(LensTrain, RefusesWhatCannotBe) {
   Engine engine(Golden::open("llama").model(), kPlain);
@@ -197,7 +201,8 @@ TEST(TunedLensFile, RefusesOthers) {
   Engine llama(Golden::open("llama").model(), kPlain), gpt2(Golden::open("gpt2_a").model(), kPlain);
   EXPECT_SAYS("is a tuned lens of a model with 3 layers of width 64; " + gpt2.name() + " has 3 layers of width 48. Train one",
               open_tuned_lens(golden_lens("llama.safetensors"), gpt2));
-  EXPECT_SAYS("no tensor \"0.weight\"; expected a tuned lens", read_tuned_lens(Golden::open("llama").model() + "/model.safetensors"));
+  EXPECT_SAYS("no tensor \"0.weight\"; expected a tuned lens",
+              read_tuned_lens(Golden::open("llama").model() + "/model.safetensors"));
   const std::vector<float> numbers(16);
   const TensorToWrite weight{"0.weight", DType::f32, {4, 4}, numbers.data()}, bias{"0.bias", DType::f32, {4}, numbers.data()},
       wide{"1.weight", DType::f32, {2, 8}, numbers.data()}, other{"norm", DType::f32, {4}, numbers.data()};
