@@ -29,7 +29,7 @@ TEST(LensCommand, GoesFromATextToThePictures) {
   ASSERT_EQ(json["kl"].size(), 8U);
   EXPECT_EQ(json["kl"][3]["point"], "blocks.3.hook_resid_pre");
   EXPECT_LT(json["kl"][0]["tuned"].get<double>(), json["kl"][0]["logit"].get<double>());
-  EXPECT_EQ(read_tuned_lens(path).fingerprint, json["fingerprint"]);
+  EXPECT_EQ(read_tuned_lens(path).fingerprint, json["fingerprint"].get<std::string>());
 
   // The same words give the same bytes; a half as many in 16 bits.
   ASSERT_EQ(trained_lens(scratch / "again", {"--threads", "1"}).code, 0);

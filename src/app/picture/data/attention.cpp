@@ -291,7 +291,7 @@ PictureJson data_of_soft_cap(Studio& studio) {
                   {"x", numbers(example)},
                   {"y", numbers(capped)},
                   {"inCaps", {{"x", {0.25, 0.5, 1, 1.5}}, {"y", PictureJson::array()}}}};
-  for (const double y : capped) p["example"]["inCaps"]["y"].push_back(number(y / 2));
+  for (const double value : capped) p["example"]["inCaps"]["y"].push_back(number(value / 2));
   p["attention"] = p["final"] = nullptr;
   std::string alt = "A curve along the diagonal near 0 that levels off at the cap.";
   if (const double cap = facts.attention_softcap; cap != 0) {
