@@ -22,7 +22,7 @@ import { unfoldAll } from "./wait.mjs";
 /** @typedef {import("./random-state.mjs").State} State */
 
 /** Of each chapter: how many prompts, and states of each. With another prompt all pictures are drawn again, which takes its time. */
-const plan = { "next-word": [10, 3], gpt2: [6, 3], heads: [6, 3], gemma2: [6, 3], trainable: [4, 4] };
+const plan = { "next-word": [6, 3], gpt2: [7, 3], heads: [7, 3], gemma2: [5, 4], trainable: [5, 4] };
 const seed = Number(process.env["VITRINE_SEED"] ?? 2026);
 
 const folder = mkdtempSync(join(tmpdir(), "vitrine-states-"));
