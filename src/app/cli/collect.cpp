@@ -33,7 +33,8 @@ void run_collect(CollectArguments o) {
   o.collect.shard_bytes = static_cast<uint64_t>(o.shard_mb) << 20;
   o.collect.type = o.type == "f16" ? DType::f16 : o.type == "bf16" ? DType::bf16 : DType::f32;
   Engine engine = open_engine(o.model);
-  const std::unique_ptr<DocumentTokens> documents = open_documents(o.source, engine, "collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts");
+  const std::unique_ptr<DocumentTokens> documents =
+      open_documents(o.source, engine, "collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts");
   Progress progress("collecting");
   bool begun = false;
   const Collected made = collect(engine, *documents, o.collect, [&](const CollectProgress& now) {

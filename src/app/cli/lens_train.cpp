@@ -41,7 +41,8 @@ void run_lens_train(LensTrainArguments o) {
   check_writable("--out", o.out);
   Engine engine = open_engine(o.model);
   check_output(engine, o.out, {o.source.files.begin(), o.source.files.end()});
-  const std::unique_ptr<DocumentTokens> documents = open_documents(o.source, engine, "lens train tales.txt.gz --out lens.safetensors");
+  const std::unique_ptr<DocumentTokens> documents =
+      open_documents(o.source, engine, "lens train tales.txt.gz --out lens.safetensors");
   Progress progress("training");
   const StopSignals signals(true);
   double speed = 0;
@@ -75,7 +76,10 @@ Action define_lens_train(CLI::App& app) {
   auto o = std::make_shared<LensTrainArguments>();
   LensTrainOptions& t = o->train;
   add_document_source(app, o->source);
-  app.add_option("--out,-o", o->out, "The lens to write (replaced if it exists)")->type_name("FILE")->required()->check(not_empty());
+  app.add_option("--out,-o", o->out, "The lens to write (replaced if it exists)")
+      ->type_name("FILE")
+      ->required()
+      ->check(not_empty());
   add_count(app, "--steps", t.steps, 1, int64_t{1} << 40, "Steps (default 250)");
   add_count(app, "--batch", t.batch, 1, 1 << 24, "Contexts of a step (default 16)");
   add_count(app, "--context", t.context, 1, int64_t{1} << 30,

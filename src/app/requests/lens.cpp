@@ -46,15 +46,17 @@ RequestAnswer lens_answer(const Host& host, Fields& fields) {
 }  // namespace
 
 Request lens_request() {
-  return {"lens", "The logit lens: what the model would predict after each layer.",
-          joined({prompt_fields(),
-                  {{"positions", type::integers, "The positions to read; negative ones count from the end. Default: all."},
-                   top_field("Number of most likely tokens at each point. Default: 5.", 100),
-                   {"tuned", type::boolean,
-                    "Look through the tuned lens of `vitrine serve --lens`, which translates the residual stream at each point before "
-                    "the final norm. Default: false."},
-                   edits_field()}}),
-          lens_answer};
+  return {
+      "lens", "The logit lens: what the model would predict after each layer.",
+      joined(
+          {prompt_fields(),
+           {{"positions", type::integers, "The positions to read; negative ones count from the end. Default: all."},
+            top_field("Number of most likely tokens at each point. Default: 5.", 100),
+            {"tuned", type::boolean,
+             "Look through the tuned lens of `vitrine serve --lens`, which translates the residual stream at each point before "
+             "the final norm. Default: false."},
+            edits_field()}}),
+      lens_answer};
 }
 
 }  // namespace vitrine

@@ -34,7 +34,7 @@ struct Host {
   std::shared_ptr<void>* unfinished = nullptr;
   /// Where the copy of the model that steps of training have changed waits for more of them; null: nowhere.
   std::shared_ptr<Learner>* learner = nullptr;
-  bool files = false;  // an answer may be a file
+  bool files = false;                          // an answer may be a file
   std::shared_ptr<const TunedLens> lens = {};  // a tuned lens that fits the model, and the file that it is
   std::string lens_file = {};
   /// The ids of a conversation by the model's chat template.

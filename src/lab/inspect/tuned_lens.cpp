@@ -46,13 +46,14 @@ TunedLens read_tuned_lens(const std::string& path) {
   TunedLens lens;
   const auto name = [](size_t layer, const char* which) { return std::to_string(layer) + "." + which; };
   if (!values.has(name(0, "weight")))
-    throw FileError(path, "there is no tensor \"0.weight\"; expected a tuned lens: 0.weight, 0.bias, 1.weight, … "
-                          "(`vitrine lens train` makes one)");
+    throw FileError(path,
+                    "there is no tensor \"0.weight\"; expected a tuned lens: 0.weight, 0.bias, 1.weight, … "
+                    "(`vitrine lens train` makes one)");
   const std::vector<int64_t> square = values.shape(name(0, "weight"));
   lens.d_model = square.empty() ? 0 : square[0];
   for (size_t layer = 0; values.has(name(layer, "weight")); ++layer)
-    lens.translators.push_back({values.get(name(layer, "weight"), {lens.d_model, lens.d_model}),
-                                values.get(name(layer, "bias"), {lens.d_model})});
+    lens.translators.push_back(
+        {values.get(name(layer, "weight"), {lens.d_model, lens.d_model}), values.get(name(layer, "bias"), {lens.d_model})});
   if (file.tensors().size() != 2 * lens.translators.size())
     throw FileError(path, "holds " + plural(file.tensors().size(), "tensor") + "; expected a weight and a bias of each of " +
                               plural(lens.translators.size(), "layer") + ", and nothing else");

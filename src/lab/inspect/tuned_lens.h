@@ -21,8 +21,8 @@ struct TunedLens {
   };
   int64_t d_model = 0;
   std::vector<Translator> translators = {};  // [l]: of blocks.<l>.hook_resid_pre, which is hook_resid_post of the layer before
-  std::string model = {};               // the one it was trained on, as it was named; empty: not known
-  std::string fingerprint = {};         // of that model's numbers (model/fingerprint.h), as hexadecimal digits; empty: not known
+  std::string model = {};                    // the one it was trained on, as it was named; empty: not known
+  std::string fingerprint = {};  // of that model's numbers (model/fingerprint.h), as hexadecimal digits; empty: not known
 
   /// h + A h + b of the stream that enters a layer, [rows, d_model].
   Tensor translated(Context& ctx, size_t layer, const Tensor& h) const;

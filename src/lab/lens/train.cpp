@@ -123,8 +123,9 @@ Draw draw_contexts(const Engine& engine, DocumentTokens& documents, const LensTr
   for (ContextIds one = contexts.next(); !one.empty(); one = contexts.next()) all.push_back(std::move(one));
   const auto held_out = static_cast<size_t>(o.held_out);
   if (all.size() <= held_out)
-    throw InputError("the text has " + plural(all.size(), "context") + " of up to " + std::to_string(form.length) + " tokens, and " +
-                     std::to_string(held_out) + " are held out, which leaves none to learn from. Give more text, or hold out fewer");
+    throw InputError("the text has " + plural(all.size(), "context") + " of up to " + std::to_string(form.length) +
+                     " tokens, and " + std::to_string(held_out) +
+                     " are held out, which leaves none to learn from. Give more text, or hold out fewer");
   return {std::move(all), held_out, o.seed};
 }
 

@@ -27,14 +27,14 @@ struct LensKl {
 /// Of contexts that are run each by itself. Errors: RunError for NaN.
 std::vector<LensKl> lens_kl(Engine& engine, const TunedLens& lens, std::span<const std::vector<int32_t>> contexts);
 
-/// Learns the translators from zeros on, each on the mean of KL(model || its own prediction) over tokens. The engine runs the model
-/// and outlives this. Same bits for any number of threads.
+/// Learns the translators from zeros on, each on the mean of KL(model || its own prediction) over tokens. The engine runs the
+/// model and outlives this. Same bits for any number of threads.
 class LensTrainer {
  public:
   LensTrainer(Engine& engine, const OptimizerOptions& optimizer);
 
-  /// One step on all tokens of these contexts. Returns each translator's KL before the step. Errors: RunError for a KL or a gradient
-  /// that is no number; what was learned is as it was, and this can learn no more.
+  /// One step on all tokens of these contexts. Returns each translator's KL before the step. Errors: RunError for a KL or a
+  /// gradient that is no number; what was learned is as it was, and this can learn no more.
   std::vector<double> step(std::span<const std::vector<int32_t>> contexts, double lr);
   TunedLens lens() const;
 
@@ -79,8 +79,8 @@ struct TrainedLens {
 
 /// Cuts the documents into contexts and learns from them in an order that the seed decides, by AdamW without weight decay, with a
 /// rate that rises and then falls to 0. see(progress) after every step; false: end here.
-/// Errors: InputError as require_plain_head, for fewer contexts than are held out and one, and for a context longer than the model's;
-/// as LensTrainer.
+/// Errors: InputError as require_plain_head, for fewer contexts than are held out and one, and for a context longer than the
+/// model's; as LensTrainer.
 TrainedLens train_lens(Engine& engine, DocumentTokens& documents, const LensTrainOptions& options,
                        const std::function<bool(const LensProgress&)>& see = {});
 

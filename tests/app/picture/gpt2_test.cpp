@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/mapped_file.h"
+#include "picture/data/facts.h"
 #include "support.h"
 
 namespace vitrine {

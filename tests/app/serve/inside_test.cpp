@@ -67,7 +67,8 @@ TEST(InsideLens, LooksThroughTheTunedLensOfTheServer) {
     EXPECT_EQ(json["layers"][i]["positions"][1]["kl"].get<double>(), offline.at(i, 1).kl);
   EXPECT_NE(json["layers"][2], plain["layers"][2]);
   EXPECT_EQ(json["layers"][8], plain["layers"][8]);
-  EXPECT_TRUE(json["command"].get<std::string>().starts_with("vitrine picture logit-lens --json --lens 'my lens.safetensors' --tokens 2,"));
+  EXPECT_TRUE(json["command"].get<std::string>().starts_with(
+      "vitrine picture logit-lens --json --lens 'my lens.safetensors' --tokens 2,"));
 }
 
 TEST_F(Inside, InspectGivesTheValuesOfTrace) {

@@ -79,17 +79,20 @@ PictureJson data_of_logit_lens(Studio& studio) {
   const int64_t n = studio.tokens(), shown = std::min(n, kMostPositions);
   std::vector<int64_t> positions(static_cast<size_t>(shown));
   std::iota(positions.begin(), positions.end(), n - shown);
-  const LogitLens lens = logit_lens(studio.engine, studio.prompt.ids, positions, kTop, studio.options.memory, nullptr, studio.options.lens.get());
+  const LogitLens lens =
+      logit_lens(studio.engine, studio.prompt.ids, positions, kTop, studio.options.memory, nullptr, studio.options.lens.get());
   size_t settled = lens.points.size() - 1;  // first depth from which on the last token's prediction stays
   while (settled > 0 && lens.at(settled - 1, positions.size() - 1).rank == 1) --settled;
-  PictureJson p = present(
-      studio.options.lens == nullptr
-          ? "What the model would predict if the stream ended after each layer: the final norm and the output projection, applied "
-            "to the stream at that depth. At the last depth it is the prediction itself."
-          : "What each layer knows of the prediction, through a tuned lens: a matrix and a vector that were trained for that depth, "
-            "then the final norm and the output projection. At the last depth it is the prediction itself.",
-      settled == 0 ? std::string("After the last token the answer is there from the embedding on.")
-                   : fmt::format("After the last token the answer is the most likely from layer {} on.", settled - 1));
+  PictureJson p =
+      present(studio.options.lens == nullptr
+                  ? "What the model would predict if the stream ended after each layer: the final norm and the output "
+                    "projection, applied "
+                    "to the stream at that depth. At the last depth it is the prediction itself."
+                  : "What each layer knows of the prediction, through a tuned lens: a matrix and a vector that were trained for "
+                    "that depth, "
+                    "then the final norm and the output projection. At the last depth it is the prediction itself.",
+              settled == 0 ? std::string("After the last token the answer is there from the embedding on.")
+                           : fmt::format("After the last token the answer is the most likely from layer {} on.", settled - 1));
   p["positions"] = positions;
   p["depths"] = PictureJson::array({"embedding"});
   for (size_t d = 1; d < lens.points.size(); ++d) p["depths"].push_back(fmt::format("layer {}", d - 1));

@@ -29,13 +29,13 @@ struct PicturePrompt {
 
 struct PictureOptions {
   std::optional<int64_t> layer = {}, head = {},
-                         position = {};  // of pictures of one layer, head, token; none: the picture's own choice
-  std::vector<std::string> words = {};   // of embedding-cosine; empty: a usual choice
-  std::string sum = {};                  // of embedding-neighbors, "king - man + woman"; empty: that one
-  size_t memory = 0;                     // bytes that a run may keep; 0: what the system has left
-  Listener* edits = nullptr;             // changes the run that is observed, and no other; outlives what is made with it
+                         position = {};        // of pictures of one layer, head, token; none: the picture's own choice
+  std::vector<std::string> words = {};         // of embedding-cosine; empty: a usual choice
+  std::string sum = {};                        // of embedding-neighbors, "king - man + woman"; empty: that one
+  size_t memory = 0;                           // bytes that a run may keep; 0: what the system has left
+  Listener* edits = nullptr;                   // changes the run that is observed, and no other; outlives what is made with it
   std::shared_ptr<const TunedLens> lens = {};  // of logit-lens and tuned-lens; fits the model
-  bool gradients = true;                 // false: pictures that run the model backward are absent
+  bool gradients = true;                       // false: pictures that run the model backward are absent
 };
 
 }  // namespace vitrine
