@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
       const bool int8 = panel == &table.panel_int8;
       for (int number = 0; number < kWeightTypes; ++number)
         for (const bool by_columns : {false, true})
-          for (const size_t rows : {16, 20, 24, 32, 64, 512}) {
+          for (const size_t rows : {16, 32, 64, 512}) {
             const auto type = static_cast<DType>(number);
             if (!type_name.empty() && name_of(type) != type_name) continue;
             if ((by_columns && (is_block(type) || rows < 512)) || (int8 && !is_block(type))) continue;

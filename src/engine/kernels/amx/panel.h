@@ -57,42 +57,23 @@ void amx_pack_x(const float* x, size_t x_stride, size_t row0, size_t n, size_t, 
     }
 }
 
-struct AmxPanel {
-  using Unit = char;
-  template <class W>
-  static void rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
-    for (size_t j = 0; j < n; ++j) {
-      auto* out = reinterpret_cast<uint16_t*>(panel + j * kAmxStride);
-      narrow<W>(w + j * stride + bytes_before<W>(k0), depth, out);
-      memset(out + depth, 0, (round_up(depth, kTileDepth) - depth) * sizeof(uint16_t));
-    }
-  }
-  template <class W>
-  static void columns(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
-    for (size_t i = 0; i < round_up(depth, kTileDepth); i += kLanes)
-      for (size_t j = 0; j < n; j += kLanes) {
-        const size_t outputs = min_of(kLanes, n - j);
-        Vec square[kLanes];
-        for (size_t r = 0; r < kLanes; ++r)
-          square[r] = i + r < depth ? weight_load_up_to<W>(w + (k0 + i + r) * stride + j * W::kBytes, outputs) : hn::Zero(Tag());
-        transpose(square);
-        for (size_t c = 0; c < outputs; ++c)
-          store_bf16(square[c], reinterpret_cast<uint16_t*>(panel + (j + c) * kAmxStride) + i, kLanes);
-      }
-  }
-};
-
 #ifdef __AVX512BF16__
+
+template <DType kType>
+constexpr DType type_of(WeightDecoded<kType>) {
+  return kType;
+}
+constexpr DType type_of(WeightQ8) { return DType::q8_0; }
+constexpr DType type_of(WeightQ4) { return DType::q4_0; }
 
 /// Weights of a block type come out of 256 as bytes, are scaled and rounded.
 template <DType kType>
 void amx_expand_blocks(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
   using Source = Unpacked256<kType>;
-  constexpr size_t kRowsAhead = 6;
   for (size_t j = 0; j < n; ++j) {
     const char* row = w + j * stride + row_bytes(kType, k0);
     auto* out = reinterpret_cast<int32_t*>(panel + j * kAmxStride);
-    ask_for(row + kRowsAhead * stride, row_bytes(kType, depth));
+    ask_for(row + kPanelRowsAhead * stride, row_bytes(kType, depth));
     for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
       Bytes bytes[kChunks];
       alignas(64) float scale[16], minimum[16];
@@ -115,34 +96,42 @@ void amx_expand_blocks(const char* w, size_t stride, size_t n, size_t k0, size_t
   }
 }
 
-/// False: `type` has no blocks.
-inline bool amx_expand_blocks(DType type, const void* weights, size_t stride, size_t n, size_t k0, size_t depth, void* panel) {
-  const auto* w = static_cast<const char*>(weights);
-  auto* to = static_cast<char*>(panel);
-  switch (type) {
-    case DType::q8_0: amx_expand_blocks<DType::q8_0>(w, stride, n, k0, depth, to); return true;
-    case DType::q4_0: amx_expand_blocks<DType::q4_0>(w, stride, n, k0, depth, to); return true;
-#define VITRINE_ROWS(name, elements, bytes, number) \
-  case DType::name: amx_expand_blocks<DType::name>(w, stride, n, k0, depth, to); return true;
-      VITRINE_DECODED_TYPES(VITRINE_ROWS)
-#undef VITRINE_ROWS
-    default: return false;
-  }
-}
-
-#else
-
-inline bool amx_expand_blocks(DType, const void*, size_t, size_t, size_t, size_t, void*) { return false; }
-
 #endif
+
+struct AmxPanel {
+  using Unit = char;
+  template <class W>
+  static void rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
+#ifdef __AVX512BF16__
+    if constexpr (W::kIsBlock) return amx_expand_blocks<type_of(W())>(w, stride, n, k0, depth, panel);
+#endif
+    for (size_t j = 0; j < n; ++j) {
+      auto* out = reinterpret_cast<uint16_t*>(panel + j * kAmxStride);
+      narrow<W>(w + j * stride + bytes_before<W>(k0), depth, out);
+      memset(out + depth, 0, (round_up(depth, kTileDepth) - depth) * sizeof(uint16_t));
+    }
+  }
+  template <class W>
+  static void columns(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
+    for (size_t i = 0; i < round_up(depth, kTileDepth); i += kLanes)
+      for (size_t j = 0; j < n; j += kLanes) {
+        const size_t outputs = min_of(kLanes, n - j);
+        Vec square[kLanes];
+        for (size_t r = 0; r < kLanes; ++r)
+          square[r] = i + r < depth ? weight_load_up_to<W>(w + (k0 + i + r) * stride + j * W::kBytes, outputs) : hn::Zero(Tag());
+        transpose(square);
+        for (size_t c = 0; c < outputs; ++c)
+          store_bf16(square[c], reinterpret_cast<uint16_t*>(panel + (j + c) * kAmxStride) + i, kLanes);
+      }
+  }
+};
 
 inline void amx_expand(DType type, const void* w, size_t stride, bool by_columns, size_t n, size_t k0, size_t depth,
                        void* panel) {
   // The last tile of outputs is read whole.
   for (size_t j = n; j < round_up(n, kTileSide); ++j)
     memset(static_cast<char*>(panel) + j * kAmxStride, 0, round_up(depth, kTileDepth) * sizeof(uint16_t));
-  if (!amx_expand_blocks(type, w, stride, n, k0, depth, panel))
-    expand_weights<AmxPanel>(type, w, stride, by_columns, n, k0, depth, panel);
+  expand_weights<AmxPanel>(type, w, stride, by_columns, n, k0, depth, panel);
 }
 
 /// c [16 outputs, 16 rows] to y [rows, y_stride], `rows` x `outputs` of it; set or added.

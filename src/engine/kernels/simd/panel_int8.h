@@ -88,8 +88,6 @@ HWY_INLINE void store_starts(const Bytes (&w)[kChunks], int32_t* start) {
   }
 }
 
-constexpr size_t kRowsAhead = 6;  // few rows of x leave `next` too little time to ask for all
-
 template <DType kType>
 void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, PanelHead* head) {
   using Source = Unpacked256<kType>;
@@ -99,7 +97,7 @@ void int8_expand_rows(const char* w, size_t stride, size_t n, size_t k0, size_t 
   Row* to = reinterpret_cast<Row*>(head + 1);
   for (size_t j = 0; j < n; ++j, ++to) {
     const char* row = w + j * stride + row_bytes(kType, k0);
-    ask_for(row + kRowsAhead * stride, row_bytes(kType, depth));
+    ask_for(row + kPanelRowsAhead * stride, row_bytes(kType, depth));
     for (size_t i = 0; i < depth; i += kLargestBlock, row += row_bytes(kType, kLargestBlock)) {
       constexpr size_t kPerBlock = size_t(G);
       Bytes bytes[kChunks];

@@ -5,6 +5,8 @@
 namespace vitrine {
 namespace {
 
+constexpr size_t kPanelRowsAhead = 6;  // asked for: few rows of x leave `next` too little time to ask for all
+
 /// read(row, n, w, scale, minimum): n <= 256 weights, whole blocks, in w, and what their groups have besides; what is behind them
 /// in w is no weights. kOffset is still to be taken from each byte; with kSigned and without an offset they may be below 0.
 template <DType kType, class Form = typename RegisterForm<kType>::Type>
