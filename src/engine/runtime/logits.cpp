@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "runtime/kl_from.h"
 #include "runtime/row_math.h"
 
 namespace vitrine {
@@ -23,14 +24,39 @@ double log_sum_exp(std::span<const float> logits) {
   return top == -INFINITY ? top : top + std::log(sum_of_exponentials(logits, top));
 }
 
+namespace {
+
+// What one token adds: nothing where p has none of it, though its logarithms be infinite.
+double kl_term(double p, double log_p, float q, double q_lse) {
+  return p == 0 ? 0 : p * (log_p - (static_cast<double>(q) - q_lse));
+}
+
+double not_negative(double kl) { return kl < 0 ? 0 : kl; }
+
+}  // namespace
+
 double kl_divergence(std::span<const float> p, std::span<const float> q) {
   const double p_lse = log_sum_exp(p), q_lse = log_sum_exp(q);
   double kl = 0;
   for (size_t i = 0; i < p.size(); ++i) {
-    const double log_p = static_cast<double>(p[i]) - p_lse, share = std::exp(log_p);
-    if (share != 0) kl += share * (log_p - (static_cast<double>(q[i]) - q_lse));
+    const double log_p = static_cast<double>(p[i]) - p_lse;
+    kl += kl_term(std::exp(log_p), log_p, q[i], q_lse);
   }
-  return kl < 0 ? 0 : kl;
+  return not_negative(kl);
+}
+
+KlFrom::KlFrom(std::span<const float> p) : log_p_(p.size()), p_(p.size()) {
+  const double p_lse = log_sum_exp(p);
+  for (size_t i = 0; i < p.size(); ++i) {
+    log_p_[i] = static_cast<double>(p[i]) - p_lse;
+    p_[i] = std::exp(log_p_[i]);
+  }
+}
+
+double KlFrom::to(std::span<const float> q, double q_log_sum_exp) const {
+  double kl = 0;
+  for (size_t i = 0; i < q.size(); ++i) kl += kl_term(p_[i], log_p_[i], q[i], q_log_sum_exp);
+  return not_negative(kl);
 }
 
 void log_softmax(std::span<float> row) {

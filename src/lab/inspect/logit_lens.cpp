@@ -8,6 +8,7 @@
 #include "inspect/tuned_lens.h"
 #include "model/abilities.h"
 #include "ops/listener_chain.h"
+#include "runtime/kl_from.h"
 #include "runtime/row_math.h"
 
 namespace vitrine {
@@ -34,30 +35,20 @@ class StreamCollector final : public Listener {
 };
 
 // The model's own prediction, to which that at every depth is compared.
-class Final {
- public:
-  explicit Final(std::span<const float> logits) : most_likely_(argmax(logits)), logprobs_(logits.size()), probs_(logits.size()) {
-    const double total = log_sum_exp(logits);
-    for (size_t i = 0; i < logits.size(); ++i) {
-      logprobs_[i] = static_cast<double>(logits[i]) - total;
-      probs_[i] = std::exp(logprobs_[i]);
-    }
-  }
+struct Final {
+  size_t most_likely;
+  KlFrom kl;
 
+  explicit Final(std::span<const float> logits) : most_likely(argmax(logits)), kl(logits) {}
   LensReading read(std::span<const float> here, int64_t top) const {
+    const double total = log_sum_exp(here);
     LensReading reading;
     reading.top = top_logprobs(here, static_cast<size_t>(top));
-    const double total = log_sum_exp(here);
-    for (size_t i = 0; i < here.size(); ++i) reading.kl += probs_[i] * (logprobs_[i] - (static_cast<double>(here[i]) - total));
-    reading.kl = std::max(reading.kl, 0.0);
-    reading.rank = 1 + std::count_if(here.begin(), here.end(), [&](float z) { return z > here[most_likely_]; });
-    reading.logprob = static_cast<double>(here[most_likely_]) - total;
+    reading.kl = kl.to(here, total);
+    reading.rank = 1 + std::count_if(here.begin(), here.end(), [&](float z) { return z > here[most_likely]; });
+    reading.logprob = static_cast<double>(here[most_likely]) - total;
     return reading;
   }
-
- private:
-  size_t most_likely_;
-  std::vector<double> logprobs_, probs_;
 };
 
 }  // namespace
@@ -99,8 +90,7 @@ LogitLens logit_lens(Engine& engine, std::span<const int32_t> ids, std::span<con
     Tensor x = ctx.empty({points * n, shape.d_model});  // point after point
     for (int64_t point = 0; point < points; ++point) {
       const auto inner = ctx.frame();
-      Tensor here = ctx.empty({n, shape.d_model});
-      std::copy_n(stream_at(point, first), n * shape.d_model, here.data<float>());
+      Tensor here(stream_at(point, first), DType::f32, {n, shape.d_model});
       if (tuned != nullptr && static_cast<size_t>(point) < tuned->translators.size())
         here = tuned->translated(ctx, static_cast<size_t>(point), here);
       std::copy_n(here.data<float>(), n * shape.d_model, x.row<float>(point * n));

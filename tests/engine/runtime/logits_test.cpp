@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "runtime/kl_from.h"
+
 namespace vitrine {
 namespace {
 
@@ -21,6 +23,16 @@ TEST(TopLogprobs, LikeliestFirst) {
   std::vector<float> row = logits;
   log_softmax(row);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(row[i], logits[i] - total, 1e-6);
+}
+
+// From one row to several it is the same number, also where both rule a token out.
+TEST(Logits, KlFromOneRowIsTheKlOfTwo) {
+  const std::vector<float> p = {1.5f, -2, 0.25f, 3, -INFINITY, -200};
+  const KlFrom from(p);
+  for (const std::vector<float>& q : {std::vector<float>{0, 1, 2, 3, -INFINITY, 5}, p, {-1, 4, 0, 0, 2, -300}}) {
+    EXPECT_TRUE(std::isfinite(kl_divergence(p, q)));
+    EXPECT_EQ(from.to(q, log_sum_exp(q)), kl_divergence(p, q));
+  }
 }
 
 }  // namespace
