@@ -22,7 +22,7 @@ import { unfoldAll } from "./wait.mjs";
 /** @typedef {import("./random-state.mjs").State} State */
 
 /** Of each chapter: how many prompts, and states of each. With another prompt all pictures are drawn again, which takes its time. */
-const plan = { "next-word": [6, 3], gpt2: [7, 3], heads: [7, 3], gemma2: [5, 4], trainable: [5, 4] };
+const plan = { "next-word": [6, 5], gpt2: [6, 3], heads: [6, 3], gemma2: [6, 3], trainable: [4, 4] };
 const seed = Number(process.env["VITRINE_SEED"] ?? 2026);
 
 const folder = mkdtempSync(join(tmpdir(), "vitrine-states-"));
@@ -246,6 +246,7 @@ async function byHand(page, { prompt }, native, draw, round, what) {
     await quiet(page);
   }
   if (edited) await page.locator(".dock-changes").click();
+  return edited;
 }
 
 /** The most likely tokens, one after the other. @param {Page} page @param {State} state @param {Program} native @param {string} what */
@@ -275,6 +276,7 @@ describe("a hundred random states", { skip: nothing, concurrency: 2 }, () => {
       const has = async (/** @type {string} */ experiment) => (await page.locator(`.experiment[data-experiment=${experiment}]`).count()) > 0;
       const [next, off, patch, train] = [await has("next"), await has("off"), await has("patch"), await has("train")];
       const [prompts = 0, each = 0] = plan[name];
+      let changedByHand = 0;
       for (let group = 0; group < prompts; ++group) {
         const prompt = promptOf(draw, words);
         const theirs = await native.ask("document", { prompt, chapter: name, gradients: false });
@@ -295,10 +297,11 @@ describe("a hundred random states", { skip: nothing, concurrency: 2 }, () => {
           if (next) await sameDistribution(page, state, native, "next", what);
           if (i === 0 && patch && group % 3 === 1) await samePatch(page, state, native, prompt.replace(/\S+$/, () => words[draw(words.length)] ?? ""), ["residual stream", "attention", "MLPs", "heads"][draw(4)] ?? "", what);
           if (i === 0 && train && group === 0) await sameStep(page, native, what);
-          if (name === "next-word") await byHand(page, state, native, draw, group * each + i, what);
+          if (name === "next-word") changedByHand += Number(await byHand(page, state, native, draw, group * each + i, what));
           else if (next && i === each - 1) await sameGreedy(page, state, native, what);
         }
       }
+      if (name === "next-word") assert.ok(changedByHand >= 18, `${changedByHand} states were changed by hand`);
       assert.deepEqual(faults, []);
       await page.context().close();
     });
