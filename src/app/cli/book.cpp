@@ -235,7 +235,7 @@ class Book {
   }
 
   void add_experiment(const Experiment& experiment) {
-    if (experiment.before == kModelThatRepeats) write_repeats("repeats.txt");
+    if (experiment.before == kModelThatRepeats && !fs::exists("repeats.txt")) write_repeats("repeats.txt");
     for (const Words& words : experiment.before)
       if (done_.insert(shell_line(words)).second) run_program(words);
     PictureJson entry = page(experiment.name, experiment.title, experiment.summary, experiment.command);
