@@ -36,7 +36,7 @@ WAYS = {
     # Weights re-ordered on loading, with and without attention in blocks: which is faster depends on the model.
     "ik_llama.cpp": [(["-fa", 1], ["-fa", 1]), (["-rtr", 1, "-fa", 1], ["-rtr", "-fa", 1]), (["-rtr", 1, "-fa", 0], ["-rtr", "-fa", 0])],
 }
-LARGE = ("gemma-2b", "gemma2-2b", "llama-1b-2l")  # fewer tokens there
+LARGE = ("gemma-2b", "gemma2-2b", "gemma3-1b", "llama-1b-2l", "llama-3.2-1b", "qwen2.5-1.5b")  # fewer tokens there
 
 
 def cell(programs, file, work, large, options, cache=None):

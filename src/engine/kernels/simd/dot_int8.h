@@ -198,15 +198,13 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) sum[p][r] = W::zero();
   const size_t to_second = n > 1 ? stride : 0;
-  const char* ahead = w + P * W::kOutputs * stride;
+  const char* ahead = ahead_of_rows(w, P * W::kOutputs * stride);
   for (; k > 0; ++x) {
     const size_t here = min_of(k, ActivationBlock::kElements);
     k -= here;
     for (size_t part = 0; part < here / kBlock; ++part, w += W::kBytes) {
-      if constexpr (P > 1) {
-        ask_for(ahead, P * W::kOutputs * W::kBytes);
-        ahead += P * W::kOutputs * W::kBytes;
-      }
+      ask_for(ahead, P * W::kOutputs * W::kBytes);
+      ahead += P * W::kOutputs * W::kBytes;
       W pack[P];
       for (int p = 0; p < P; ++p) {
         const char* first = w + size_t(p) * W::kOutputs * stride;
@@ -227,15 +225,22 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
       W::store(sum[p][r], y + size_t(r) * y_stride + size_t(p) * W::kOutputs, n - size_t(p) * W::kOutputs);
 }
 
+template <class W, int R, int P>
+void int8_packs(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
+                size_t y_stride) {
+  constexpr size_t kMany = size_t(P) * W::kOutputs;
+  size_t j = 0;
+  for (; j + kMany <= n; j += kMany) int8_block<W, R, P>(w + j * stride, stride, kMany, k, x, x_stride, y + j, y_stride);
+  for (; j < n; j += W::kOutputs)
+    int8_block<W, R, 1>(w + j * stride, stride, min_of(W::kOutputs, n - j), k, x, x_stride, y + j, y_stride);
+}
+
 template <class W, int R>
 void int8_fixed(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
                 size_t y_stride) {
-  constexpr int kPacks = packs_at_a_time<R>();
-  constexpr size_t kMany = size_t(kPacks) * W::kOutputs;
-  size_t j = 0;
-  for (; j + kMany <= n; j += kMany) int8_block<W, R, kPacks>(w + j * stride, stride, kMany, k, x, x_stride, y + j, y_stride);
-  for (; j < n; j += W::kOutputs)
-    int8_block<W, R, 1>(w + j * stride, stride, min_of(W::kOutputs, n - j), k, x, x_stride, y + j, y_stride);
+  constexpr int kTwoOutputs = 2 / int(W::kOutputs);
+  if (R == 1 && k > kShortRow) return int8_packs<W, R, kTwoOutputs>(w, stride, n, k, x, x_stride, y, y_stride);
+  int8_packs<W, R, packs_at_a_time<R>()>(w, stride, n, k, x, x_stride, y, y_stride);
 }
 
 template <class W>

@@ -155,7 +155,7 @@ void dot_integers_block(Unpack unpack, size_t chunk, const char* w, size_t strid
   for (int r = 0; r < R; ++r)
     for (int j = 0; j < J; ++j) sum[r][j] = no_sum();
   Unpacked weights[J];
-  const char* ahead = w + J * stride;
+  const char* ahead = ahead_of_rows(w, J * stride);
   for (size_t i = 0; i < k; i += kLargestBlock, w += chunk, ++x) {
     ask_for(ahead, J * chunk);
     ahead += J * chunk;

@@ -132,7 +132,7 @@ void nibbles_block(const char* w, size_t stride, size_t n, size_t k, const Activ
                    size_t y_stride) {
   constexpr PackForm kForm = pack_form<kType>();
   EightBlocks<kAll> blocks(w, stride, n);
-  const char* ahead = w + kTwoQuads * stride;
+  const char* ahead = ahead_of_rows(w, kTwoQuads * stride);
   __m512 sum[2][R];
   for (auto& of_quad : sum)
     for (__m512& one : of_quad) one = _mm512_setzero_ps();

@@ -26,7 +26,7 @@ HWY_NOINLINE void dot_registers_block(const char* w, size_t stride, size_t n, si
     for (int j = 0; j < J; ++j) sum[r][j] = no_sum();
   const uint8_t* block[J];  // outputs that there are not are the last one again
   for (int j = 0; j < J; ++j) block[j] = reinterpret_cast<const uint8_t*>(w) + min_of(size_t(j), n - 1) * stride;
-  const char* ahead = w + J * stride;
+  const char* ahead = ahead_of_rows(w, J * stride);
   for (size_t i = 0; i < k; i += kLargestBlock, ++x) {
     ask_for(ahead, J * W::kBytes);
     ahead += J * W::kBytes;

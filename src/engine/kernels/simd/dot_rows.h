@@ -32,6 +32,10 @@ HWY_INLINE void add_unit(const char* w, size_t stride, const float* x, size_t x_
   if constexpr (V + 1 < kVectors) add_unit<W, R, J, V + 1>(w, stride, x, x_stride, i, sum);
 }
 
+/// Long rows of 16-bit weights are read one after the other where one chain of additions keeps up with memory.
+template <class W>
+constexpr bool kLongRowsAlone = kLanes == 16 && W::kBytes == 2;
+
 template <class W, int R, int J>
 HWY_INLINE void dot_block(const char* w, size_t stride, size_t k, const float* x, size_t x_stride, float* y, size_t y_stride) {
   Vec sum[J][R];
@@ -39,10 +43,10 @@ HWY_INLINE void dot_block(const char* w, size_t stride, size_t k, const float* x
     for (int r = 0; r < R; ++r) sum[j][r] = hn::Zero(Tag());
   // Bytes of a unit of 32 elements.
   constexpr size_t kUnitBytes = W::kIsBlock ? W::kBytes : kBlock * W::kBytes;
-  const char* ahead = w + size_t(J) * stride;
+  const char* ahead = ahead_of_rows(w, size_t(J) * stride);
   size_t i = 0;
   for (; i + kBlock <= k; i += kBlock) {
-    if constexpr (J > 1) {
+    if constexpr (J > 1 || kLongRowsAlone<W>) {
       ask_for(ahead, J * kUnitBytes);
       ahead += J * kUnitBytes;
     }
@@ -64,6 +68,12 @@ HWY_INLINE void dot_block(const char* w, size_t stride, size_t k, const float* x
 template <class W, int R>
 void dot_rows_fixed(const char* w, size_t stride, size_t n, size_t k, const float* x, size_t x_stride, float* y,
                     size_t y_stride) {
+  if constexpr (R == 1 && kLongRowsAlone<W>) {
+    if (k > kShortRow) {
+      for (size_t j = 0; j < n; ++j) dot_block<W, 1, 1>(w + j * stride, stride, k, x, x_stride, y + j, y_stride);
+      return;
+    }
+  }
   constexpr int kFirst = R < kRowsTogether ? R : kRowsTogether, kRest = R - kFirst, kJ = rows_at_a_time<kFirst>();
   const float* x_rest = x + size_t(kFirst) * x_stride;
   float* y_rest = y + size_t(kFirst) * y_stride;
