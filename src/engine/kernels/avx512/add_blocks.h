@@ -29,19 +29,40 @@ struct BlockScales {
   BlockScales() = default;
   HWY_INLINE explicit BlockScales(const uint8_t* block) {
     const GroupScales integers = W::scales(block);
-    scale = as_floats(integers.scale, integers.d);
-    if constexpr (W::kHasMinimum) {
-      minimum = as_floats(integers.minimum, integers.dmin);
-      if constexpr (W::kGroup == 32) minimum = twice(minimum);
+    if constexpr (W::kHasMinimum && W::kGroup == 32) {  // eight scales and eight minima are in one register, as are d and dmin
+      const __m512i of_each = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+      const __m128 factors = _mm_cvtph_ps(_mm_cvtsi32_si128(int(bits_32(reinterpret_cast<const char*>(block)))));
+      scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers.scale)),
+                            _mm512_permutexvar_ps(of_each, _mm512_castps128_ps512(factors)));
+      minimum = _mm512_permutexvar_ps(_mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15), scale);
+    } else {
+      scale = as_floats(integers.scale, integers.d);
+      if constexpr (W::kHasMinimum) minimum = as_floats(integers.minimum, integers.dmin);
     }
   }
 };
 
+/// Q4_K: the weights of odd parts, which are high nibbles, stay where they are and count 16 times, and their scales a 16th. That
+/// saves a shift and changes no bit.
+template <class W>
+constexpr bool kSixteenfold = std::is_same_v<W, RegistersQ4_K>;
+template <class W, int C>
+HWY_INLINE Bytes weights_of_chunk(const uint8_t* block) {
+  if constexpr (kSixteenfold<W>) {
+    const Bytes nibbles = _mm512_inserti64x4(all_bytes(15), _mm256_set1_epi8(char(0xf0)), 1);
+    return _mm512_and_si512(_mm512_broadcast_i64x4(bytes_32(block + 16 + 32 * C)), nibbles);
+  } else {
+    return W::template weights<C>(block);
+  }
+}
+
 /// Its scales times a row's, and those of them that the lanes of chunk C take.
 template <class W>
 HWY_INLINE __m512 scales_by_row(__m512 scale, const ActivationBlock& x) {
-  const __m512 of_x = _mm512_castps256_ps512(_mm256_loadu_ps(x.scale));
-  return _mm512_mul_ps(scale, W::kGroup == 16 ? twice(of_x) : of_x);
+  __m256 of_x = _mm256_loadu_ps(x.scale);
+  if constexpr (kSixteenfold<W>) of_x = _mm256_mul_ps(of_x, _mm256_setr_ps(1, 0.0625f, 1, 0.0625f, 1, 0.0625f, 1, 0.0625f));
+  const __m512 wide = _mm512_castps256_ps512(of_x);
+  return _mm512_mul_ps(scale, W::kGroup == 16 ? twice(wide) : wide);
 }
 template <class W, int C>
 HWY_INLINE __m512 scales_of_chunk(__m512 scales) {
@@ -61,7 +82,7 @@ HWY_INLINE void add_chunks(const uint8_t* const (&block)[J], const ActivationBlo
   constexpr int kOffset = W::kSigned ? -128 : W::kOffset;
   Bytes w[J];
   for (int j = 0; j < J; ++j) {
-    w[j] = W::template weights<C>(block[j]);
+    w[j] = weights_of_chunk<W, C>(block[j]);
     if constexpr (W::kSigned) w[j] = _mm512_xor_si512(w[j], all_bytes(-128));
   }
   for (int r = 0; r < R; ++r) {

@@ -191,7 +191,7 @@ constexpr int packs_at_a_time() {
 #endif  // HWY_ARCH_X86
 
 /// P packs of outputs, the last of which may hold fewer than Pack::kOutputs: n outputs in all.
-template <class W, int R, int P>
+template <class W, int R, int P, bool kFirstCache = false>
 HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
                            size_t y_stride) {
   typename W::Sum sum[P][R];
@@ -203,7 +203,7 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
     const size_t here = min_of(k, ActivationBlock::kElements);
     k -= here;
     for (size_t part = 0; part < here / kBlock; ++part, w += W::kBytes) {
-      ask_for(ahead, P * W::kOutputs * W::kBytes);
+      ask_for<kFirstCache>(ahead, P * W::kOutputs * W::kBytes);
       ahead += P * W::kOutputs * W::kBytes;
       W pack[P];
       for (int p = 0; p < P; ++p) {
@@ -225,12 +225,13 @@ HWY_INLINE void int8_block(const char* w, size_t stride, size_t n, size_t k, con
       W::store(sum[p][r], y + size_t(r) * y_stride + size_t(p) * W::kOutputs, n - size_t(p) * W::kOutputs);
 }
 
-template <class W, int R, int P>
+template <class W, int R, int P, bool kFirstCache = false>
 void int8_packs(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
                 size_t y_stride) {
   constexpr size_t kMany = size_t(P) * W::kOutputs;
   size_t j = 0;
-  for (; j + kMany <= n; j += kMany) int8_block<W, R, P>(w + j * stride, stride, kMany, k, x, x_stride, y + j, y_stride);
+  for (; j + kMany <= n; j += kMany)
+    int8_block<W, R, P, kFirstCache>(w + j * stride, stride, kMany, k, x, x_stride, y + j, y_stride);
   for (; j < n; j += W::kOutputs)
     int8_block<W, R, 1>(w + j * stride, stride, min_of(W::kOutputs, n - j), k, x, x_stride, y + j, y_stride);
 }
@@ -239,7 +240,10 @@ template <class W, int R>
 void int8_fixed(const char* w, size_t stride, size_t n, size_t k, const ActivationBlock* x, size_t x_stride, float* y,
                 size_t y_stride) {
   constexpr int kTwoOutputs = 2 / int(W::kOutputs);
-  if (R == 1 && k > kShortRow) return int8_packs<W, R, kTwoOutputs>(w, stride, n, k, x, x_stride, y, y_stride);
+  if (R == 1 && k > kShortRow) {
+    if (2 * stride <= kNearRows) return int8_packs<W, R, kTwoOutputs, true>(w, stride, n, k, x, x_stride, y, y_stride);
+    return int8_packs<W, R, kTwoOutputs>(w, stride, n, k, x, x_stride, y, y_stride);
+  }
   int8_packs<W, R, packs_at_a_time<R>()>(w, stride, n, k, x, x_stride, y, y_stride);
 }
 

@@ -102,12 +102,13 @@ template <DType kType>
 struct QuadRow {
   static constexpr PackForm kForm = pack_form<kType>();
   __m512i low, high, correction;
-  __m512 scale, sum;
+  __m256 scale;
+  __m512 sum;
   HWY_INLINE QuadRow(const ActivationBlock& b, size_t part)
       : low(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b.q + part * kBlock)))),
         high(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b.q + part * kBlock + 16)))),
         correction(_mm512_setzero_si512()),
-        scale(_mm512_set1_ps(b.scale[part])),
+        scale(_mm256_set1_ps(b.scale[part])),
         sum(_mm512_setzero_ps()) {
     if constexpr (kForm.offset != 0) {
       const __m512i offset = _mm512_set1_epi8(char(kForm.offset));
@@ -148,11 +149,11 @@ void nibbles_block(const char* w, size_t stride, size_t n, size_t k, const Activ
       const Quad<kType> quads[2] = {Quad<kType>(blocks, 0), Quad<kType>(blocks, kQuad)};
       for (int r = 0; r < R; ++r) {
         const QuadRow<kType> row(x[size_t(r) * x_stride], part);
+        const __m256 by_row = _mm256_mul_ps(scales.scale, row.scale);
         for (int q = 0; q < 2; ++q) {
           const __m512i lanes =
               _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(row.correction, quads[q].low, row.low), quads[q].high, row.high);
-          const __m512 scale = _mm512_mul_ps(EightScales<kType>::of_quad(scales.scale, q), row.scale);
-          sum[q][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(lanes), scale, sum[q][r]);
+          sum[q][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(lanes), EightScales<kType>::of_quad(by_row, q), sum[q][r]);
           if constexpr (kForm.minimum)
             sum[q][r] = _mm512_fmadd_ps(EightScales<kType>::of_quad(scales.minimum, q), row.sum, sum[q][r]);
         }
