@@ -60,6 +60,8 @@ NarrowBlock narrow_block(DType type, const std::byte* block, int64_t lines, int6
 void store_keys(DType type, const float* rows, int64_t stride, int64_t n, int64_t first, int64_t dim, std::byte* block) {
   const int64_t bytes = line_bytes(type, kLines);
   if (type == DType::f16) {
+    // One key is a number in each of `dim` lines, none of which is in a cache that can be written at once.
+    for (int64_t c = 0; c < dim; ++c) __builtin_prefetch(block + c * bytes + first * 2, 1);
     for (int64_t c = 0; c < dim; ++c) {
       auto* line = reinterpret_cast<uint16_t*>(block + c * bytes) + first;
       for (int64_t j = 0; j < n; ++j) line[j] = f32_to_f16(rows[j * stride + c]);
