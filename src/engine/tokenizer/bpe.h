@@ -3,6 +3,7 @@
 // of a single letter included. Sennrich et al., arXiv:1508.07909; the order of merges is the caller's.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -134,11 +135,19 @@ class PairCuts {
   /// Calls visit(begin, end) for the parts of `text` between all cuts.
   template <class Visit>
   void each_word(std::string_view text, const Visit& visit) const {
+    // The cuts of 64 places first, as bits: whether one byte is a cut cannot be predicted.
+    constexpr size_t kBlock = 64;
     size_t begin = 0;
-    for (size_t at = 1; at < text.size(); ++at) {
-      if (!between(text[at - 1], text[at])) continue;
-      visit(begin, at);
-      begin = at;
+    for (size_t first = 1; first < text.size(); first += kBlock) {
+      const size_t count = std::min(kBlock, text.size() - first);
+      const char* const at = text.data() + first;
+      uint64_t cuts = 0;
+      for (size_t i = 0; i < count; ++i) cuts |= uint64_t{cut_[index(at[i - 1], at[i])]} << i;
+      for (; cuts != 0; cuts &= cuts - 1) {
+        const size_t end = first + size_t(std::countr_zero(cuts));
+        visit(begin, end);
+        begin = end;
+      }
     }
     if (begin < text.size()) visit(begin, text.size());
   }

@@ -202,6 +202,9 @@ void BpeModel::merge_short(std::vector<BpeSymbol>& symbols) const {
     joins[i] = merges_.find(symbols[i].id, symbols[i + 1].id);
     if (joins[i].id < 0) joins[i].order = kNever;
   };
+  // The table is larger than the caches, and whether two characters merge cannot be predicted: without this, one miss waits for
+  // another.
+  for (size_t i = 0; i + 1 < count; ++i) merges_.prefetch(symbols[i].id, symbols[i + 1].id);
   for (size_t i = 0; i + 1 < count; ++i) join(i);
   while (count > 1) {
     size_t best = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tokenizer/gpt2_classes.h"
 #include "tokenizer/unicode.h"
 
 namespace vitrine {
@@ -21,37 +22,6 @@ bool ends_visible(std::string_view text, size_t pos) {
   while (begin > 0 && pos - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
   const Utf8Char last = utf8_at(text, begin);
   return last.valid && begin + last.size == pos && class_of(last.code) != CharClass::space;
-}
-
-// The classes of 64 characters of ASCII, one bit each. A character beyond it has no class yet.
-struct ClassBits {
-  uint64_t letter, number, white, space, beyond;
-};
-
-// Eight bytes at a time in the bytes of one word: the upper bit of each tells what holds for it.
-constexpr uint64_t every(int byte) { return 0x0101010101010101u * uint64_t(byte); }
-constexpr uint64_t kUpper = every(0x80);
-
-// Which of the bytes, whose upper bits are 0, lie in [first, last].
-constexpr uint64_t within(uint64_t bytes, int first, int last) {
-  return (bytes + every(0x80 - first)) & ~(bytes + every(0x7F - last)) & kUpper;
-}
-constexpr uint64_t bits_of(uint64_t marked) { return (marked >> 7) * 0x0102040810204080u >> 56; }
-
-ClassBits classes_of(const char* text) {
-  ClassBits out{};
-  for (size_t at = 0; at < 64; at += 8) {
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, text + at, 8);
-    const uint64_t beyond = bytes & kUpper, low = bytes & ~kUpper;
-    const uint64_t space = within(low, ' ', ' ') & ~beyond;
-    out.letter |= bits_of(within(low | every(0x20), 'a', 'z') & ~beyond) << at;
-    out.number |= bits_of(within(low, '0', '9') & ~beyond) << at;
-    out.white |= bits_of((space | within(low, '\t', '\r')) & ~beyond) << at;
-    out.space |= bits_of(space) << at;
-    out.beyond |= bits_of(beyond) << at;
-  }
-  return out;
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include "tokenizer/byte_level.h"
 #include "tokenizer/gpt2_words.h"
@@ -25,6 +29,7 @@ void IdEncoder::encode(std::string_view text, std::vector<int32_t>& out) {
     for (size_t most = kPart; end == 0; most *= 2)
       end = text.size() - begin <= most ? text.size() : safe_cut(model_, words_, text, begin, begin + most);
     ids_.clear();
+    cache_.refresh();
     encode_part(text.substr(begin, end - begin), text);
     out.insert(out.end(), ids_.data(), ids_.data() + ids_.size());
     begin = end;
@@ -65,12 +70,7 @@ void IdEncoder::merge(std::string_view word, IdList& ids) {
 namespace {
 
 // A part of the text that one thread encodes: spans, of which only a long one is shared among parts.
-struct Task {
-  std::vector<AddedSpan> spans;
-  std::exception_ptr failure;
-  int thread = 0;  // whose list holds the ids
-  size_t first = 0, count = 0;
-};
+using Task = std::vector<AddedSpan>;
 
 // Room for so many ids, in huge pages where the system has them: the first touch of each small page of a fresh list costs as much
 // as the ids in it.
@@ -85,7 +85,7 @@ void reserve(std::vector<int32_t>& ids, size_t count) {
 }
 
 std::vector<Task> share_out(const WordModel& model, RawWords words, std::string_view text, std::span<const AddedSpan> spans) {
-  constexpr size_t kTask = 1 << 18;
+  constexpr size_t kTask = 1 << 16;
   std::vector<Task> tasks;
   size_t bytes = kTask;  // in the last task
   const auto add = [&](const AddedSpan& s) {
@@ -93,7 +93,7 @@ std::vector<Task> share_out(const WordModel& model, RawWords words, std::string_
       tasks.emplace_back();
       bytes = 0;
     }
-    tasks.back().spans.push_back(s);
+    tasks.back().push_back(s);
     bytes += s.end - s.begin;
   };
   for (const AddedSpan& s : spans) {
@@ -123,49 +123,84 @@ void encode_on_one_thread(IdEncoder& encoder, std::string_view text, std::span<c
   }
 }
 
+// Joins the ids of tasks in their order while others are still at work: whoever has finished the next one appends it, and those
+// behind it that are finished, too. So few lists are in use at a time, small enough to stay near the processors.
+class JoinedIds {
+ public:
+  JoinedIds(size_t tasks, std::vector<int32_t>& out) : done_(tasks), out_(out) {}
+
+  /// An empty list.
+  std::vector<int32_t> list() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return {};
+    std::vector<int32_t> ids = std::move(free_.back());
+    free_.pop_back();
+    ids.clear();
+    return ids;
+  }
+  void add(size_t task, std::vector<int32_t> ids) {
+    std::unique_lock lock(mutex_);
+    done_[task] = std::move(ids);
+    if (joining_) return;
+    joining_ = true;
+    while (next_ < done_.size() && done_[next_]) {
+      std::vector<int32_t> part = *std::exchange(done_[next_++], std::nullopt);
+      lock.unlock();
+      out_.insert(out_.end(), part.begin(), part.end());
+      lock.lock();
+      free_.push_back(std::move(part));
+    }
+    joining_ = false;
+  }
+  void fail(size_t task, std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (failure_ == nullptr || task < failed_task_) failure_ = std::move(failure), failed_task_ = task;
+  }
+  /// Throws what the first task that failed has thrown.
+  void check() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::optional<std::vector<int32_t>>> done_;
+  std::vector<std::vector<int32_t>> free_;
+  std::vector<int32_t>& out_;
+  size_t next_ = 0;
+  bool joining_ = false;  // one thread at a time, outside the lock
+  std::exception_ptr failure_;
+  size_t failed_task_ = 0;
+};
+
 }  // namespace
 
 void encode_spans(const WordModel& model, RawWords words, std::string_view text, std::span<const AddedSpan> spans,
                   ThreadPool* pool, std::vector<int32_t>& out) {
-  constexpr size_t kShared = 1 << 19;  // a shorter text is done before other threads have woken
+  constexpr size_t kSeveral = 1 << 19;  // a shorter text is done before other threads have woken
   constexpr size_t kBytesPerToken = 4;
-  if (pool == nullptr || pool->threads() == 1 || text.size() < kShared) {
-    reserve(out, out.size() + text.size() / kBytesPerToken + spans.size());
-    IdEncoder encoder(model, words);
+  reserve(out, out.size() + text.size() / kBytesPerToken + spans.size());
+  SharedIds shared(text.size());
+  if (pool == nullptr || pool->threads() == 1 || text.size() < kSeveral) {
+    IdEncoder encoder(model, words, shared);
     return encode_on_one_thread(encoder, text, spans, out);
   }
-  std::vector<Task> tasks = share_out(model, words, text, spans);
-  struct Worker {
-    IdEncoder encoder;
-    std::vector<int32_t> ids;
-  };
-  std::vector<Worker> workers;
-  workers.reserve(static_cast<size_t>(pool->threads()));
-  for (int i = 0; i < pool->threads(); ++i) workers.push_back({IdEncoder(model, words), {}});
-  const size_t share = text.size() / kBytesPerToken / workers.size();
-  pool->run(int64_t(tasks.size()), [&](int64_t i, int thread) {
-    Task& task = tasks[size_t(i)];
-    Worker& worker = workers[size_t(thread)];
-    task.thread = thread;
+  const std::vector<Task> tasks = share_out(model, words, text, spans);
+  JoinedIds joined(tasks.size(), out);
+  std::atomic<size_t> next{0};  // tasks are begun in order, so that few wait for one before them
+  pool->run(pool->threads(), [&](int64_t, int) {
+    size_t task = 0;
     try {
-      reserve(worker.ids, share + share / 4);
-      task.first = worker.ids.size();
-      encode_on_one_thread(worker.encoder, text, task.spans, worker.ids);
-      task.count = worker.ids.size() - task.first;
+      IdEncoder encoder(model, words, shared);
+      while ((task = next.fetch_add(1)) < tasks.size()) {
+        std::vector<int32_t> ids = joined.list();
+        encode_on_one_thread(encoder, text, tasks[task], ids);
+        joined.add(task, std::move(ids));
+      }
     } catch (...) {
-      task.failure = std::current_exception();
+      joined.fail(task, std::current_exception());
     }
   });
-  size_t count = out.size();
-  for (const Task& task : tasks) {
-    if (task.failure != nullptr) std::rethrow_exception(task.failure);
-    count += task.count;
-  }
-  reserve(out, count);
-  for (const Task& task : tasks) {
-    const auto from = workers[size_t(task.thread)].ids.begin() + ptrdiff_t(task.first);
-    out.insert(out.end(), from, from + ptrdiff_t(task.count));
-  }
+  joined.check();
 }
 
 }  // namespace vitrine

@@ -20,11 +20,11 @@ enum class RawWords {
   marked,      // the whole text, each space written as the model's word marker
 };
 
-/// Works for one call of encode() and in one thread. The model and the texts must outlive it.
+/// Works for one call of encode() and in one thread. The model, the texts and what the threads share must outlive it.
 class IdEncoder {
  public:
   /// `words` is not unknown; if it is `marked`, the model has pair_cuts().
-  IdEncoder(const WordModel& model, RawWords words) : model_(model), words_(words) {}
+  IdEncoder(const WordModel& model, RawWords words, SharedIds& shared) : model_(model), words_(words), cache_(shared) {}
 
   /// Appends the ids of `text`, which is valid UTF-8.
   void encode(std::string_view text, std::vector<int32_t>& out);

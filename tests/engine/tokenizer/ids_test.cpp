@@ -2,11 +2,15 @@
 // rewrites the text step by step; golden_test.cpp checks those.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "base/utf8.h"
+#include "tokenizer/gpt2_classes.h"
+#include "tokenizer/gpt2_words.h"
 #include "tokenizer/id_cache.h"
 #include "tokenizer/tokenizer.h"
 
@@ -100,7 +104,7 @@ TEST(Ids, AreThoseWithOffsets) {
 }
 
 TEST(Ids, OfLongTextsAndThreadsAreTheSame) {
-  ThreadPool pool(3);
+  ThreadPool two(2), five(5);
   for (const std::string& name : kKinds) {
     const auto tokenizer = load_tokenizer(kFiles + name);
     std::mt19937 random(22);
@@ -108,7 +112,8 @@ TEST(Ids, OfLongTextsAndThreadsAreTheSame) {
       const std::string text = random_text(random, 150'000, valid);
       const std::vector<int32_t> expected = ids_with_offsets(*tokenizer, text, Special::as_file);
       EXPECT_TRUE(tokenizer->encode(text) == expected) << name;
-      EXPECT_TRUE(tokenizer->encode(text, true, Special::as_file, pool) == expected) << name << ", threads";
+      for (ThreadPool* pool : {&two, &five})
+        EXPECT_TRUE(tokenizer->encode(text, true, Special::as_file, *pool) == expected) << name << ", threads";
     }
   }
 }
@@ -130,32 +135,100 @@ TEST(Ids, OfTextsWithoutBorders) {
   }
 }
 
-TEST(IdCache, GivesBackWhatItWasGiven) {
+std::vector<std::string> many_words(int count) {
   std::mt19937 random(23);
   std::vector<std::string> words;
-  for (int i = 0; i < 150'000; ++i) {  // more than it keeps
+  for (int i = 0; i < count; ++i) {
     std::string word = std::to_string(i);
     word.resize(1 + random() % 150, char('a' + i % 26));
     words.push_back(std::move(word));
   }
-  const auto ids_of = [](std::string_view word) {
-    std::vector<int32_t> ids(word.size() % 7, int32_t(word.size()));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] += word[i] * 1000;
-    return ids;
-  };
-  IdCache cache;
+  return words;
+}
+
+std::vector<int32_t> made_up_ids(std::string_view word) {
+  std::vector<int32_t> ids(word.size() % 7, int32_t(word.size()));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] += word[i] * 1000;
+  return ids;
+}
+
+// Whether the cache gives the ids of a word; counts those that it did not know.
+bool gives_ids(IdCache& cache, const std::string& word, size_t& misses) {
   IdList list;
+  cache.append(word, word, list, [&](std::string_view missed, IdList& ids) {
+    ++misses;
+    for (const int32_t id : made_up_ids(missed)) ids.push_back(id);
+  });
+  return std::vector<int32_t>(list.data(), list.data() + list.size()) == made_up_ids(word);
+}
+
+constexpr int kMoreThanKept = 150'000;
+
+TEST(IdCache, GivesBackWhatItWasGiven) {
+  const std::vector<std::string> words = many_words(kMoreThanKept);
+  std::mt19937 random(24);
+  SharedIds shared(0);
+  IdCache cache(shared);
   size_t misses = 0;
   for (int i = 0; i < 400'000; ++i) {
     const std::string& word = words[i % 3 == 0 ? random() % words.size() : random() % 100];
-    list.clear();
-    cache.append(word, word, list, [&](std::string_view missed, IdList& ids) {
-      ++misses;
-      for (const int32_t id : ids_of(missed)) ids.push_back(id);
-    });
-    ASSERT_EQ(std::vector<int32_t>(list.data(), list.data() + list.size()), ids_of(word)) << word;
+    ASSERT_TRUE(gives_ids(cache, word, misses)) << word;
   }
   EXPECT_LT(misses, 200'000u);
+}
+
+TEST(IdCache, KnowsTheWordsOfOtherThreads) {
+  const std::vector<std::string> words = many_words(20'000);
+  SharedIds shared(0);
+  IdCache first(shared), second(shared);
+  size_t first_misses = 0, second_misses = 0;
+  for (const std::string& word : words) ASSERT_TRUE(gives_ids(first, word, first_misses)) << word;
+  second.refresh();
+  for (const std::string& word : words) ASSERT_TRUE(gives_ids(second, word, second_misses)) << word;
+  size_t too_long = 0;
+  for (const std::string& word : words) too_long += word.size() > IdTable::kLongestWord;
+  EXPECT_GT(first_misses, words.size() / 2);
+  EXPECT_LT(second_misses, too_long + words.size() / 20);  // and the few whose slots were taken
+}
+
+TEST(IdCache, ServesThreadsThatInsertAtOnce) {
+  const std::vector<std::string> words = many_words(kMoreThanKept);
+  SharedIds shared(0);
+  std::atomic<size_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed)
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      IdCache cache(shared);
+      size_t misses = 0;
+      for (int i = 0; i < 60'000; ++i) {
+        if (i % 100 == 0) cache.refresh();
+        wrong += !gives_ids(cache, words[random() % words.size()], misses);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST(Gpt2Words, ClassesOfBytesAreThoseOfTheTable) {
+  std::mt19937 random(25);
+  for (int round = 0; round < 1000; ++round) {
+    char text[64];
+    for (char& c : text) c = char(random() % 256);
+    const auto check = [&](const ClassBits& bits, const char* how) {
+      for (size_t i = 0; i < 64; ++i) {
+        const auto has = [&](uint64_t of) { return (of >> i & 1) != 0; };
+        const CharClass is = kByteClass[static_cast<unsigned char>(text[i])];
+        ASSERT_EQ(has(bits.letter), is == CharClass::letter) << how << ", byte " << int(text[i]);
+        ASSERT_EQ(has(bits.number), is == CharClass::number) << how << ", byte " << int(text[i]);
+        ASSERT_EQ(has(bits.white), is == CharClass::space) << how << ", byte " << int(text[i]);
+        ASSERT_EQ(has(bits.beyond), is == CharClass::beyond_ascii) << how << ", byte " << int(text[i]);
+        ASSERT_EQ(has(bits.space), text[i] == ' ') << how << ", byte " << int(text[i]);
+      }
+    };
+    check(classes_by_eights(text), "eights");
+    check(classes_of(text), "this processor's");
+  }
 }
 
 }  // namespace
