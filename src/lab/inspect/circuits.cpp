@@ -1,8 +1,5 @@
 #include "inspect/circuits.h"
 
-#include <Eigen/Eigenvalues>
-#include <Eigen/QR>
-#include <Eigen/SVD>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,6 +7,7 @@
 
 #include "base/error.h"
 #include "hooks/listening.h"
+#include "inspect/decompositions.h"
 #include "inspect/factors.h"
 #include "inspect/weights.h"
 #include "model/abilities.h"
@@ -53,17 +51,12 @@ void check_offset(const Model& model, const ModelShape& shape, int64_t offset) {
 }
 
 // R [d_head, d_head] with rows = (Q R)ᵀ: whatever multiplies the rows has the same norms and singular values behind R.
-MatrixXd triangle(const RowsF& rows) {
-  const Eigen::HouseholderQR<MatrixXd> qr(rows.transpose().cast<double>());
-  const Index n = std::min(rows.rows(), rows.cols());
-  return qr.matrixQR().topRows(n).triangularView<Eigen::Upper>();  // [n, d_head]
-}
+MatrixXd triangle(const RowsF& rows) { return upper_triangle(rows.transpose().cast<double>()); }
 
 // Singular values of leftᵀ right from both triangles.
 Spectrum spectrum(const MatrixXd& left, const MatrixXd& right, int64_t d_model) {
-  const Eigen::BDCSVD<MatrixXd> svd(left * right.transpose());
   Spectrum result;
-  result.singular_values.assign(svd.singularValues().begin(), svd.singularValues().end());
+  result.singular_values = singular_values(left * right.transpose());
   const double least = result.singular_values[0] * static_cast<double>(d_model) * 0x1p-23;
   double squares = 0;
   for (const double s : result.singular_values) {
@@ -113,8 +106,7 @@ RowsF behind_final_norm(const RowsF& o, const FrozenNorm& norm) {
 }
 
 std::vector<std::complex<double>> eigenvalues_of(const MatrixXd& m) {
-  const Eigen::EigenSolver<MatrixXd> solver(m, /*computeEigenvectors=*/false);
-  std::vector<std::complex<double>> values(solver.eigenvalues().begin(), solver.eigenvalues().end());
+  std::vector<std::complex<double>> values = eigenvalues(m);
   const auto key = [](const std::complex<double>& z) { return std::tuple(-std::abs(z), -z.imag(), -z.real()); };
   std::sort(values.begin(), values.end(), [&](const auto& x, const auto& y) { return key(x) < key(y); });
   return values;
