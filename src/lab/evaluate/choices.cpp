@@ -63,6 +63,18 @@ class Batch {
     return scores;
   }
 
+  size_t labels(size_t begin, size_t end) const {
+    size_t labels = 0;
+    for (const SharedGroup& group : groups_.subspan(begin, end - begin)) labels += labels_of(group.sequences);
+    return labels;
+  }
+  // Of all that the groups read.
+  uint64_t key(size_t begin, size_t end) const {
+    uint64_t key = 0;
+    for (const SharedGroup& group : groups_.subspan(begin, end - begin)) key = key_of(group.sequences, key);
+    return key;
+  }
+
   int64_t rows(size_t group) const {
     if (!too_long(groups_[group])) return groups_[group].rows();
     int64_t rows = 0;
@@ -119,8 +131,10 @@ Accuracy accuracy_of(std::span<const ChoiceItem> items, const std::vector<Choice
 }  // namespace
 
 ChoicesResult answer_choices(Engine& engine, std::span<const ChoiceItem> items,
-                             const std::function<void(double, double)>& progress) {
+                             const std::function<void(double, double)>& progress, SharedWork* shared) {
   if (items.empty()) throw InputError("there are no items to answer");
+  SharedWork alone = SharedWork::alone();
+  SharedWork& work = shared != nullptr ? *shared : alone;
   ChoicesResult result;
   std::vector<SharedGroup> groups;
   for (const ChoiceItem& item : items) {
@@ -132,9 +146,12 @@ ChoicesResult answer_choices(Engine& engine, std::span<const ChoiceItem> items,
   Batch batch(engine, groups);
   for (size_t begin = 0; begin < groups.size();) {
     const size_t end = batch.end(begin);
-    const std::vector<LabelScore> found = batch.score(begin, end);
+    std::vector<LabelScore> found;
+    const bool here = work.unit(
+        batch.key(begin, end), [&] { found = batch.score(begin, end); },
+        [&](UnitBytes& bytes) { bytes.values(found, batch.labels(begin, end)); });
     std::span<const LabelScore> scores = found;
-    for (size_t i = begin; i < end; ++i) {
+    for (size_t i = begin; here && i < end; ++i) {
       result.answers.push_back(answer_of(items[i], take_scores(groups[i], scores)));
       result.timings.tokens_read += batch.rows(i);
     }
@@ -142,6 +159,7 @@ ChoicesResult answer_choices(Engine& engine, std::span<const ChoiceItem> items,
     result.timings.seconds = watch.ms() / 1000;
     if (progress) progress(static_cast<double>(begin) / static_cast<double>(groups.size()), result.timings.tokens_per_s());
   }
+  if (!work.gives_all()) return result;
   result.accuracy = accuracy_of(items, result.answers, &ChoiceAnswer::pick);
   result.norm = accuracy_of(items, result.answers, &ChoiceAnswer::pick_norm);
   result.bytes = accuracy_of(items, result.answers, &ChoiceAnswer::pick_bytes);

@@ -8,6 +8,7 @@
 
 #include "evaluate/choice_tasks.h"
 #include "evaluate/windows.h"
+#include "io/shared_work.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
@@ -44,10 +45,12 @@ struct ChoicesResult {
 
 /// progress: called with the share that is done and the rows per second.
 /// Where the choices of an item begin alike, that part is run once, and its keys and values are shared.
+/// shared: whose units are the batches of items; without it all are computed here. Unless it gives all, the result is of no use.
 /// Errors: InputError naming the item for a continuation without a token or longer than the context; RunError naming the first
 /// NaN or infinity.
 ChoicesResult answer_choices(Engine& engine, std::span<const ChoiceItem> items,
-                             const std::function<void(double share, double rows_per_s)>& progress = {});
+                             const std::function<void(double share, double rows_per_s)>& progress = {},
+                             SharedWork* shared = nullptr);
 
 /// DCLM's "core" of several tasks: the mean of their centered accuracies (arXiv:2406.11794).
 double centered_mean(std::span<const ChoicesResult> results);

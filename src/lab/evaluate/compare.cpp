@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "evaluate/score.h"
 #include "hooks/hooks.h"
 #include "hooks/listening.h"
 #include "inspect/compare.h"
@@ -19,7 +20,7 @@ constexpr int64_t kContext = 512;  // every layer's stream of a window is kept
 // What two rows of logits say of the token that follows.
 struct TokenPair {
   double kl = 0, logprob_a = 0, logprob_b = 0;
-  bool same_top = false;
+  int64_t same_top = 0;  // 1: the same token is most likely; as wide as the others, so that no byte is undefined
 };
 
 size_t most_likely(std::span<const float> row) {
@@ -31,7 +32,7 @@ TokenPair compare_token(std::span<const float> a, std::span<const float> b, int3
   pair.kl = kl_divergence(a, b);
   pair.logprob_a = static_cast<double>(a[static_cast<size_t>(label)]) - log_sum_exp(a);
   pair.logprob_b = static_cast<double>(b[static_cast<size_t>(label)]) - log_sum_exp(b);
-  pair.same_top = most_likely(a) == most_likely(b);
+  pair.same_top = most_likely(a) == most_likely(b) ? 1 : 0;
   return pair;
 }
 
@@ -69,13 +70,24 @@ std::vector<HookRequest> stream_hooks(int64_t first_row) {
   return requests;
 }
 
-// Runs windows through both models and keeps what their scored tokens say.
+// What windows say: of every scored token, and of the streams.
+struct Compared {
+  std::vector<TokenPair> tokens;
+  std::vector<StreamDistance> distances;
+
+  void add(const Compared& window) {
+    tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end());
+    distances.resize(std::max(distances.size(), window.distances.size()));
+    for (size_t i = 0; i < window.distances.size(); ++i) distances[i].add(window.distances[i]);
+  }
+};
+
+// Runs a window through both models and keeps what its scored tokens say.
 class Comparison {
  public:
   Comparison(Engine& a, Engine& b) : a_(a), b_(b) {}
 
-  std::vector<TokenPair> tokens;
-  std::vector<StreamDistance> distances;
+  Compared made;
 
   void run(std::span<const int32_t> read, std::span<const int32_t> labels) {
     const auto frame_a = a_.context().frame(), frame_b = b_.context().frame();
@@ -88,7 +100,7 @@ class Comparison {
       x_a = a_.model().residual(a_.context(), step);
     }
     {
-      StreamDistances streams(recorder, first_row, distances);
+      StreamDistances streams(recorder, first_row, made.distances);
       const Listening listening(b_.context(), streams);
       x_b = b_.model().residual(b_.context(), same_step);
     }
@@ -108,6 +120,7 @@ class Comparison {
     if (first_not_finite(z_a) >= 0) a_.report_not_finite(step_a, rows);
     if (first_not_finite(z_b) >= 0) b_.report_not_finite(step_b, rows);
     const auto width = static_cast<size_t>(z_a.row_size());
+    std::vector<TokenPair>& tokens = made.tokens;
     const size_t before = tokens.size();
     tokens.resize(before + rows.size());
     a_.context().pool().run(static_cast<int64_t>(rows.size()), [&](int64_t r, int) {
@@ -129,13 +142,13 @@ MeanOfTokens mean_of(const std::vector<TokenPair>& tokens, F&& value) {
   return {mean, n > 1 ? std::sqrt(squares / (n - 1) / n) : 0};
 }
 
-void sum_up(const Comparison& comparison, TextComparison& result) {
+void sum_up(const Compared& comparison, TextComparison& result) {
   const std::vector<TokenPair>& tokens = comparison.tokens;
   if (tokens.empty()) throw InputError("the text has too few tokens to be compared on; give a longer one");
   const auto prob_difference = [](const TokenPair& t) { return std::exp(t.logprob_b) - std::exp(t.logprob_a); };
   result.tokens = static_cast<int64_t>(tokens.size());
   result.kl = mean_of(tokens, [](const TokenPair& t) { return t.kl; });
-  result.same_top = mean_of(tokens, [](const TokenPair& t) { return t.same_top ? 1.0 : 0.0; });
+  result.same_top = mean_of(tokens, [](const TokenPair& t) { return static_cast<double>(t.same_top); });
   result.nll_a = mean_of(tokens, [](const TokenPair& t) { return -t.logprob_a; });
   result.nll_b = mean_of(tokens, [](const TokenPair& t) { return -t.logprob_b; });
   result.nll_difference = mean_of(tokens, [](const TokenPair& t) { return t.logprob_a - t.logprob_b; });
@@ -167,7 +180,9 @@ double TextComparison::kl_quantile(double share) const {
 }
 
 TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::string> texts, WindowOptions options,
-                                const EvaluationProgress& progress) {
+                                const EvaluationProgress& progress, SharedWork* shared) {
+  SharedWork alone = SharedWork::alone();
+  SharedWork& work = shared != nullptr ? *shared : alone;
   check_same_sizes(a, b);
   const int64_t model = a.shape().context_length;
   if (options.context == 0) options.context = model > 0 ? std::min(model, kContext) : kContext;
@@ -181,7 +196,7 @@ TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::strin
 
   size_t bytes = 0, done = 0;
   for (const std::string& text : texts) bytes += text.size();
-  Comparison comparison(a, b);
+  Compared all;
   const Stopwatch watch;
   for (const std::string& text : texts) {
     const std::vector<TokenPiece> ids = tokenize(a, result.definition, text);
@@ -194,9 +209,22 @@ TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::strin
         engine->check_ids(read);
         for (const int32_t& label : labels) engine->check_ids(std::span(&label, 1));
       }
-      comparison.run(read, labels);
       ++result.windows;
-      result.timings.tokens_read += static_cast<int64_t>(read.size());
+      Compared window;
+      const ScoredSequence sequence{read, labels};
+      const bool here = work.unit(
+          key_of(std::span(&sequence, 1)),
+          [&] {
+            Comparison comparison(a, b);
+            comparison.run(read, labels);
+            window = std::move(comparison.made);
+          },
+          [&](UnitBytes& bytes) {
+            bytes.values(window.tokens, labels.size());
+            bytes.values(window.distances, static_cast<size_t>(a.shape().n_layers) + 1);
+          });
+      if (here) result.timings.tokens_read += static_cast<int64_t>(read.size());
+      if (here && work.gives_all()) all.add(window);
       result.timings.seconds = watch.ms() / 1000;
       if (progress)
         progress(static_cast<double>(done + ids[w.end - 1].end) / static_cast<double>(std::max<size_t>(bytes, 1)),
@@ -204,7 +232,8 @@ TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::strin
     }
     done += text.size();
   }
-  sum_up(comparison, result);
+  if (!work.gives_all()) return result;
+  sum_up(all, result);
   return result;
 }
 

@@ -47,8 +47,10 @@ struct TextComparison {
 
 /// `a` is the reference, and its tokenizer reads the texts. Without a context in `options`, windows have at most 512 tokens; they
 /// do not overlap unless a stride is given. Errors: InputError where the models' sizes differ; as perplexity; for a context whose
-/// streams do not fit into memory.
+/// streams do not fit into memory; as SharedWork::unit.
+/// shared: whose units are the windows; without it all are computed here. Unless it gives all, the result has counts and no
+/// means.
 TextComparison compare_on_texts(Engine& a, Engine& b, std::span<const std::string> texts, WindowOptions options,
-                                const EvaluationProgress& progress = {});
+                                const EvaluationProgress& progress = {}, SharedWork* shared = nullptr);
 
 }  // namespace vitrine

@@ -52,8 +52,23 @@ std::vector<Plan> plan_windows(const Engine& engine, std::span<const std::string
   return plans;
 }
 
+// Puts the scores of a step's windows where their tokens are.
+void note_scores(std::span<const Plan> plans, const std::vector<LabelScore>& scores, LikelyTokens* likely,
+                 PerplexityResult& result) {
+  size_t next = 0;
+  for (const Plan& plan : plans) {
+    ScoredText& text = result.texts[plan.text];
+    if (likely != nullptr) text.likely.resize(text.tokens.size());
+    for (size_t i = plan.window.first; i < plan.window.end; ++i, ++next) {
+      text.logprobs[i] = scores[next].logprob;
+      text.before[i] = static_cast<uint32_t>(plan.window.before(i));
+      if (likely != nullptr) text.likely[i] = std::move(likely->rows[next]);
+    }
+  }
+}
+
 void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& result, const EvaluationProgress& progress,
-                 const LikelyOptions& options) {
+                 const LikelyOptions& options, SharedWork& work) {
   const Stopwatch watch;
   size_t kept = 0;  // tokens with their most likely
   for (size_t begin = 0; begin < plans.size();) {
@@ -61,22 +76,22 @@ void run_windows(Engine& engine, std::span<const Plan> plans, PerplexityResult& 
     std::vector<ScoredSequence> sequences;
     for (const Plan& plan : plans.subspan(begin, end - begin)) {
       sequences.push_back(sequence_of(result.texts[plan.text], plan.window));
-      result.timings.tokens_read += static_cast<int64_t>(sequences.back().read.size());
     }
     LikelyTokens likely{options.top, {}};
     const bool keep = options.top > 0 && kept < options.tokens;
-    const std::vector<LabelScore> scores = score_sequences(engine, sequences, keep ? &likely : nullptr);
-    kept += likely.rows.size();
-    auto next = scores.begin();
-    auto next_likely = likely.rows.begin();
-    for (const Plan& plan : plans.subspan(begin, end - begin)) {
-      ScoredText& text = result.texts[plan.text];
-      if (keep) text.likely.resize(text.tokens.size());
-      for (size_t i = plan.window.first; i < plan.window.end; ++i) {
-        text.logprobs[i] = (next++)->logprob;
-        text.before[i] = static_cast<uint32_t>(plan.window.before(i));
-        if (keep) text.likely[i] = std::move(*next_likely++);
-      }
+    const size_t labels = labels_of(sequences);
+    if (keep) kept += labels;
+    std::vector<LabelScore> scores;
+    const bool here = work.unit(
+        key_of(sequences, keep ? static_cast<uint64_t>(options.top) : 0),
+        [&] { scores = score_sequences(engine, sequences, keep ? &likely : nullptr); },
+        [&](UnitBytes& bytes) {
+          bytes.values(scores, labels);
+          bytes.each(likely.rows, [&](std::vector<TokenLogprob>& row) { bytes.values(row); }, keep ? labels : 0);
+        });
+    if (here) {
+      for (const ScoredSequence& sequence : sequences) result.timings.tokens_read += static_cast<int64_t>(sequence.read.size());
+      note_scores(plans.subspan(begin, end - begin), scores, keep ? &likely : nullptr, result);
     }
     begin = end;
     result.timings.seconds = watch.ms() / 1000;
@@ -156,11 +171,14 @@ bool continues_character(std::string_view text, size_t at) {
 }  // namespace
 
 PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, const WindowOptions& options,
-                            const EvaluationProgress& progress, const LikelyOptions& likely) {
+                            const EvaluationProgress& progress, const LikelyOptions& likely, SharedWork* shared) {
+  SharedWork alone = SharedWork::alone();
+  SharedWork& work = shared != nullptr ? *shared : alone;
   PerplexityResult result;
   result.definition = define_windows(engine, options);
   const std::vector<Plan> plans = plan_windows(engine, texts, result);
-  run_windows(engine, plans, result, progress, likely);
+  run_windows(engine, plans, result, progress, likely, work);
+  if (!work.gives_all()) return result;
   count_bytes(result);
   sum_up(result);
   return result;

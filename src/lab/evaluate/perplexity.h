@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "evaluate/windows.h"
+#include "io/shared_work.h"
 
 namespace vitrine {
 
@@ -53,9 +54,12 @@ struct LikelyOptions {
   size_t tokens = 0;
 };
 
-/// Errors: as define_windows, windows_over and score_sequences; InputError if the texts have nothing to score.
+/// shared: whose units are the steps of windows; without it all are computed here. Unless it gives all, the result has its texts
+/// and counts, and no means. Errors: as define_windows, windows_over, score_sequences and SharedWork::unit; InputError if the
+/// texts have nothing to score.
 PerplexityResult perplexity(Engine& engine, std::span<const std::string> texts, const WindowOptions& options,
-                            const EvaluationProgress& progress = {}, const LikelyOptions& likely = {});
+                            const EvaluationProgress& progress = {}, const LikelyOptions& likely = {},
+                            SharedWork* shared = nullptr);
 
 /// Of several models that predict together: the probability of each token is the mean of theirs. Without the most likely tokens.
 /// members: what `perplexity` gave for each, at least one. Errors: InputError if the tokens that they scored are not the same.

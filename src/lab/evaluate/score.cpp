@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/abilities.h"
+#include "model/fingerprint.h"
 #include "ops/embed.h"
 
 namespace vitrine {
@@ -44,6 +45,19 @@ void add_likely(Engine& engine, const Tensor& x, std::span<const int64_t> rows, 
 }
 
 }  // namespace
+
+size_t labels_of(std::span<const ScoredSequence> sequences) {
+  size_t labels = 0;
+  for (const ScoredSequence& sequence : sequences) labels += sequence.labels.size();
+  return labels;
+}
+
+uint64_t key_of(std::span<const ScoredSequence> sequences, uint64_t before) {
+  uint64_t key = before;
+  for (const ScoredSequence& sequence : sequences)
+    for (const auto* ids : {&sequence.read, &sequence.labels}) key = add_to_fingerprint(key, std::as_bytes(std::span(*ids)));
+  return key;
+}
 
 std::vector<LabelScore> score_rows(Engine& engine, const Step& step, const Tensor& x, std::span<const int64_t> rows,
                                    std::span<const int32_t> labels, LikelyTokens* likely) {

@@ -24,6 +24,11 @@ struct LikelyTokens {
   std::vector<std::vector<TokenLogprob>> rows;  // most likely first; one list for each label, in the labels' order
 };
 
+/// The labels of all of them.
+size_t labels_of(std::span<const ScoredSequence> sequences);
+/// A checksum of what they read and what is scored, the key of a unit of shared work (io/shared_work.h), from `before` on.
+uint64_t key_of(std::span<const ScoredSequence> sequences, uint64_t before = 0);
+
 /// Scores all labels, one sequence's behind the other's. The sequences share one step: together they should have at most
 /// kScoredRows rows. One that is longer by itself is cut, and its keys and values are cached; where the engine's cache has narrow
 /// types every one goes through it, by itself.

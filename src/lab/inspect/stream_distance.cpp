@@ -34,6 +34,16 @@ void StreamDistance::add(std::span<const float> a, std::span<const float> b, int
   largest_at_ = at;
 }
 
+void StreamDistance::add(const StreamDistance& rows) {
+  apart_ += rows.apart_;
+  size_ += rows.size_;
+  distances_ += rows.distances_;
+  rows_ += rows.rows_;
+  if (rows.largest_ <= largest_) return;
+  largest_ = rows.largest_;
+  largest_at_ = rows.largest_at_;
+}
+
 double StreamDistance::cosine() const { return rows_ > 0 ? 1 - distances_ / static_cast<double>(rows_) : 1; }
 
 double StreamDistance::relative() const { return size_ > 0 ? std::sqrt(apart_ / size_) : std::sqrt(apart_); }

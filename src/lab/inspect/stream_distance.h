@@ -13,6 +13,8 @@ class StreamDistance {
  public:
   /// `at`: the row's position, for the largest distance.
   void add(std::span<const float> a, std::span<const float> b, int64_t at);
+  /// Other rows, which come after these.
+  void add(const StreamDistance& rows);
 
   double cosine() const;                       // mean over the rows
   double relative() const;                     // |b - a| / |a| over all rows
