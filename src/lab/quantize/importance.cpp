@@ -9,11 +9,14 @@
 #include "base/mapped_file.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "model/fingerprint.h"
 #include "ops/weight.h"
 
 namespace vitrine {
 namespace {
 
+// Chunks whose sums are added up before they meet those of others: a unit of shared work. Larger ones make smaller parts.
+constexpr int64_t kChunksTogether = 4;
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 
 std::vector<float> floats_of(const StoredTensor& tensor, const std::string& path, const std::string& name) {
@@ -96,13 +99,26 @@ ImportanceMatrix read_dat_importance(const std::string& path, std::span<const st
   return matrix;
 }
 
+// Sums of squares of what the matrices under one name read, and how many rows.
+struct Squares {
+  std::vector<double> squares;  // [matrices, in]
+  std::vector<int64_t> rows;    // [matrices]
+};
+struct NamedSquares {
+  std::string name;
+  Squares sums;
+};
+
 // Adds up the squares of what matrices read.
 class SquaresOfInputs final : public Listener {
  public:
   explicit SquaresOfInputs(const Model& model) {
     for (const TensorLine& line : model.tensors())
-      if (line.weight != nullptr && (line.layout.part == 0 || !line.stacked(true)))
-        places_[line.weight] = {line.gguf, line.gguf_odd, line.layout.expert, std::max(line.layout.experts, 1)};
+      if (line.weight != nullptr && (line.layout.part == 0 || !line.stacked(true))) {
+        const int matrices = std::max(line.layout.experts, 1);
+        places_[line.weight] = {line.gguf, line.gguf_odd, line.layout.expert, matrices};
+        sizes_[line.gguf] = {static_cast<size_t>(line.weight->in * matrices), static_cast<size_t>(matrices)};
+      }
   }
   bool wants(std::string_view) const override { return false; }
   Tensor see(Context&, std::string_view, const Tensor&) override { return {}; }
@@ -111,7 +127,7 @@ class SquaresOfInputs final : public Listener {
     const auto found = places_.find(&w);
     if (found == places_.end()) return;
     const Place& place = found->second;
-    Sums& sums = sums_[place.name];
+    Squares& sums = together_[place.name];
     const int64_t width = w.in, rows = x.count() / width;
     sums.squares.resize(static_cast<size_t>(width * place.matrices));
     sums.rows.resize(static_cast<size_t>(place.matrices));
@@ -120,15 +136,38 @@ class SquaresOfInputs final : public Listener {
     for (int64_t r = 0; r < rows; ++r, from += width)
       for (int64_t i = 0; i < width; ++i) squares[i] += static_cast<double>(from[i] * from[i]);
     sums.rows[static_cast<size_t>(place.matrix)] += rows;
-    if (!place.also.empty()) same_[place.also] = place.name;
+  }
+
+  // What was read since the last call.
+  std::vector<NamedSquares> take() {
+    std::vector<NamedSquares> taken;
+    for (auto& [name, sums] : together_) taken.push_back({name, std::move(sums)});
+    together_.clear();
+    return taken;
+  }
+  // Adds what was taken to the sums of all. Errors: FileError naming `where` for matrices that the model does not have.
+  void add(const std::vector<NamedSquares>& taken, const std::string& where) {
+    for (const NamedSquares& one : taken) {
+      const auto size = sizes_.find(one.name);
+      if (size == sizes_.end() || one.sums.squares.size() != size->second.first || one.sums.rows.size() != size->second.second)
+        throw FileError(where, "holds " + std::to_string(one.sums.squares.size()) + " sums of \"" + one.name +
+                                   "\", which is no matrix of this model or has another size");
+      Squares& sums = all_[one.name];
+      sums.squares.resize(one.sums.squares.size());
+      sums.rows.resize(one.sums.rows.size());
+      for (size_t i = 0; i < sums.squares.size(); ++i) sums.squares[i] += one.sums.squares[i];
+      for (size_t i = 0; i < sums.rows.size(); ++i) sums.rows[i] += one.sums.rows[i];
+    }
   }
 
   std::map<std::string, ImportanceMatrix::Entry> entries() const {
     std::map<std::string, ImportanceMatrix::Entry> entries;
-    for (const auto& [name, sums] : sums_)
+    for (const auto& [name, sums] : all_)
       entries[name] = {std::vector<float>(sums.squares.begin(), sums.squares.end()),
                        std::vector<float>(sums.rows.begin(), sums.rows.end())};
-    for (const auto& [name, other] : same_) entries[name] = entries.at(other);
+    for (const auto& [weight, place] : places_)
+      if (const auto same = entries.find(place.name); !place.also.empty() && same != entries.end())
+        entries[place.also] = same->second;
     return entries;
   }
 
@@ -137,13 +176,9 @@ class SquaresOfInputs final : public Listener {
     std::string name, also;        // in GGUF; `also`: a second tensor that reads the same
     int matrix = 0, matrices = 1;  // of those under the name: experts
   };
-  struct Sums {
-    std::vector<double> squares;  // [matrices, in]
-    std::vector<int64_t> rows;    // [matrices]
-  };
   std::unordered_map<const Weight*, Place> places_;
-  std::map<std::string, Sums> sums_;
-  std::map<std::string, std::string> same_;  // name: another with the same inputs
+  std::map<std::string, std::pair<size_t, size_t>> sizes_;  // of squares and of rows under each name
+  std::map<std::string, Squares> together_, all_;
 };
 
 }  // namespace
@@ -192,8 +227,31 @@ void write_importance(const ImportanceMatrix& matrix, const std::string& path) {
   writer.finish();
 }
 
+namespace {
+
+// Shows `squares` what the matrices read in a run of the chunk.
+void run_chunk(Engine& engine, const std::vector<int32_t>& chunk, SquaresOfInputs& squares) {
+  engine.check_ids(chunk);
+  Step step;
+  step.add(chunk);
+  Context& ctx = engine.context();
+  ctx.listen(&squares);
+  const auto frame = ctx.frame();
+  const Tensor x = engine.model().residual(ctx, step);
+  ctx.listen(nullptr);
+  for (int64_t j = 0; j < x.count(); ++j)
+    if (!std::isfinite(x.data<float>()[j])) {
+      const int64_t row = j / x.row_size();
+      engine.report_not_finite(step, std::span(&row, 1));
+    }
+}
+
+}  // namespace
+
 ImportanceMatrix collect_importance(Engine& engine, std::span<const int32_t> ids, int64_t chunk_size, int64_t most_chunks,
-                                    const std::function<void(double)>& done) {
+                                    const std::function<void(double)>& done, SharedWork* shared) {
+  SharedWork alone = SharedWork::alone();
+  SharedWork& work = shared != nullptr ? *shared : alone;
   const Model& model = engine.model();
   for (const TensorLine& line : model.tensors())
     if (line.gguf.empty())
@@ -207,27 +265,32 @@ ImportanceMatrix collect_importance(Engine& engine, std::span<const int32_t> ids
                      std::to_string(chunk_size) + "; give more text or smaller chunks (--context)");
   const std::vector<int32_t> start = engine.has_tokenizer() ? engine.tokenizer().encode("", true) : std::vector<int32_t>();
   SquaresOfInputs squares(model);
-  Context& ctx = engine.context();
   std::vector<int32_t> chunk;
-  for (int64_t i = 0; i < chunks; ++i) {
-    chunk.assign(ids.begin() + i * chunk_size, ids.begin() + (i + 1) * chunk_size);
-    if (start.size() == 1) chunk[0] = start[0];
-    engine.check_ids(chunk);
-    Step step;
-    step.add(chunk);
-    ctx.listen(&squares);
-    const auto frame = ctx.frame();
-    const Tensor x = model.residual(ctx, step);
-    ctx.listen(nullptr);
-    for (int64_t j = 0; j < x.count(); ++j)
-      if (!std::isfinite(x.data<float>()[j])) {
-        const int64_t row = j / x.row_size();
-        engine.report_not_finite(step, std::span(&row, 1));
+  for (int64_t begin = 0; begin < chunks; begin += kChunksTogether) {
+    const int64_t end = std::min(begin + kChunksTogether, chunks);
+    std::vector<NamedSquares> sums;
+    const auto compute = [&] {
+      for (int64_t i = begin; i < end; ++i) {
+        chunk.assign(ids.begin() + i * chunk_size, ids.begin() + (i + 1) * chunk_size);
+        if (start.size() == 1) chunk[0] = start[0];
+        run_chunk(engine, chunk, squares);
+        if (done) done(static_cast<double>(i + 1) / static_cast<double>(chunks));
       }
-    if (done) done(static_cast<double>(i + 1) / static_cast<double>(chunks));
+      sums = squares.take();
+    };
+    const std::span<const int32_t> read =
+        ids.subspan(static_cast<size_t>(begin * chunk_size), static_cast<size_t>((end - begin) * chunk_size));
+    const bool here = work.unit(add_to_fingerprint(0, std::as_bytes(read)), compute, [&](UnitBytes& bytes) {
+      bytes.each(sums, [&](NamedSquares& one) {
+        bytes.text(one.name);
+        bytes.values(one.sums.rows);
+        bytes.values(one.sums.squares);
+      });
+    });
+    if (here && work.gives_all()) squares.add(sums, "the parts");
   }
   ImportanceMatrix matrix;
-  matrix.entries = squares.entries();
+  if (work.gives_all()) matrix.entries = squares.entries();
   matrix.chunks = static_cast<uint32_t>(chunks);
   matrix.chunk_size = static_cast<uint32_t>(chunk_size);
   return matrix;

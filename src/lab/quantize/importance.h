@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/shared_work.h"
 #include "runtime/engine.h"
 
 namespace vitrine {
@@ -34,8 +35,10 @@ void write_importance(const ImportanceMatrix& matrix, const std::string& path);
 
 /// Runs chunks of `chunk_size` of the ids through the model, each from an empty context, begun with BOS where the tokenizer puts
 /// one. What is left behind the last whole chunk is not used. `done`, if given, is told the share. Errors: InputError for fewer
-/// ids than one chunk, more than the context holds, and a family that GGUF has no names for; RunError for NaN.
+/// ids than one chunk, more than the context holds, and a family that GGUF has no names for; RunError for NaN; as
+/// SharedWork::unit. shared: whose units are four chunks; without it all are computed here. Unless it gives all, the matrix has
+/// no entries.
 ImportanceMatrix collect_importance(Engine& engine, std::span<const int32_t> ids, int64_t chunk_size, int64_t most_chunks,
-                                    const std::function<void(double)>& done = {});
+                                    const std::function<void(double)>& done = {}, SharedWork* shared = nullptr);
 
 }  // namespace vitrine
