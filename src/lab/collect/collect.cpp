@@ -21,6 +21,7 @@
 #include "io/folder_lock.h"
 #include "io/safetensors.h"
 #include "kernels/table.h"
+#include "model/fingerprint.h"
 #include "ops/head.h"
 
 namespace vitrine {
@@ -114,12 +115,34 @@ class Runner {
 class Collector {
  public:
   Collector(Engine& engine, DocumentTokens& documents, const CollectOptions& options,
-            const std::function<void(const CollectProgress&)>& progress)
+            const std::function<void(const CollectProgress&)>& progress, SharedWork& work)
       : documents_(documents),
         options_(options),
         progress_(progress),
+        work_(work),
         manifest_(plan_collection(engine, options)),
         runner_(engine, manifest_) {}
+
+  // The steps of a part, of which no folder is made.
+  Collected run_part() {
+    Contexts contexts(documents_, manifest_.context, manifest_.lead, manifest_.max_tokens);
+    ShardPlanner planner(contexts, manifest_.shard_tokens);
+    if (planner.at_end()) throw_empty();
+    watch_.lap_ms();
+    for (ShardPlan plan = planner.next(); !plan.contexts.empty(); plan = planner.next()) {
+      for (size_t begin = 0; begin < plan.contexts.size();) {
+        const size_t count = Runner::together(plan, begin);
+        const uint64_t before = work_.computed();
+        each_value(plan, begin, count, [](size_t, std::span<const std::byte>) {});
+        const uint64_t tokens = report(plan, begin, count);
+        if (work_.computed() > before) computed_ += tokens;
+        begin += count;
+      }
+      manifest_.shards.push_back({"", plan.tokens, plan.contexts.size()});
+    }
+    work_.finish();
+    return {manifest_, computed_, watch_.ms() / 1000};
+  }
 
   Collected run() {
     make_collection_folder(options_.out, options_.resume);
@@ -131,18 +154,49 @@ class Collector {
     if (manifest_.complete) return {manifest_, 0, 0};
     Contexts contexts(documents_, manifest_.context, manifest_.lead, manifest_.max_tokens);
     ShardPlanner planner(contexts, manifest_.shard_tokens);
-    if (planner.at_end()) throw InputError("the text is empty: there are no tokens to collect activations of");
+    if (planner.at_end()) throw_empty();
     if (!options_.resume) write_activation_manifest(options_.out, manifest_);
     pass_over(planner, done);
     watch_.lap_ms();
     for (ShardPlan plan = planner.next(); !plan.contexts.empty(); plan = planner.next()) write_shard(plan);
     settle();
+    work_.finish();
     manifest_.complete = true;
     write_activation_manifest(options_.out, manifest_);
     return {manifest_, computed_, watch_.ms() / 1000};
   }
 
  private:
+  [[noreturn]] static void throw_empty() { throw InputError("the text is empty: there are no tokens to collect activations of"); }
+
+  // The values of a step as they are stored, computed or read from a part: give(hook, bytes). Nothing for a step of another part.
+  template <class F>
+  void each_value(const ShardPlan& plan, size_t begin, size_t count, F&& give) {
+    if (!work_.joins() && work_.gives_all()) return runner_.run(plan, begin, count, give);
+    uint64_t key = 0, tokens = 0;
+    for (size_t i = begin; i < begin + count; ++i) {
+      key = add_to_fingerprint(key, std::as_bytes(std::span(plan.contexts[i])));
+      tokens += plan.contexts[i].size();
+    }
+    std::vector<std::vector<std::byte>> values(manifest_.hooks.size());
+    const bool here = work_.unit(
+        key,
+        [&] {
+          runner_.run(plan, begin, count,
+                      [&](size_t hook, std::span<const std::byte> bytes) { values[hook].assign(bytes.begin(), bytes.end()); });
+        },
+        [&](UnitBytes& bytes) {
+          size_t hook = 0;
+          bytes.each(
+              values,
+              [&](std::vector<std::byte>& value) {
+                bytes.values(value, tokens * row_bytes(manifest_.type, static_cast<size_t>(manifest_.hooks[hook++].numbers())));
+              },
+              manifest_.hooks.size());
+        });
+    for (size_t hook = 0; here && hook < values.size(); ++hook) give(hook, std::span<const std::byte>(values[hook]));
+  }
+
   size_t begin_behind() {
     const ActivationManifest found = begun_collection(options_.out, manifest_);
     manifest_.shards = found.shards;
@@ -193,7 +247,7 @@ class Collector {
     size_t row = 0;
     for (size_t begin = 0; begin < plan.contexts.size();) {
       const size_t count = Runner::together(plan, begin);
-      runner_.run(plan, begin, count, [&](size_t hook, std::span<const std::byte> bytes) {
+      each_value(plan, begin, count, [&](size_t hook, std::span<const std::byte> bytes) {
         const auto numbers = static_cast<size_t>(manifest_.hooks[hook].numbers());
         writer->write(2 + hook, bytes, row * row_bytes(manifest_.type, numbers));
       });
@@ -243,6 +297,7 @@ class Collector {
   DocumentTokens& documents_;
   const CollectOptions& options_;
   const std::function<void(const CollectProgress&)>& progress_;
+  SharedWork& work_;
   ActivationManifest manifest_;
   Runner runner_;
   std::future<void> finishing_;  // of the shard before
@@ -255,8 +310,10 @@ class Collector {
 }  // namespace
 
 Collected collect(Engine& engine, DocumentTokens& documents, const CollectOptions& options,
-                  const std::function<void(const CollectProgress&)>& progress) {
-  return Collector(engine, documents, options, progress).run();
+                  const std::function<void(const CollectProgress&)>& progress, SharedWork* shared) {
+  SharedWork alone = SharedWork::alone();
+  Collector collector(engine, documents, options, progress, shared != nullptr ? *shared : alone);
+  return shared != nullptr && !shared->gives_all() ? collector.run_part() : collector.run();
 }
 
 }  // namespace vitrine

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/activations.h"
+#include "io/shared_work.h"
 #include "io/text_reader.h"
 #include "runtime/engine.h"
 
@@ -55,10 +56,14 @@ struct Collected {
 /// Memory stays at a step's, whatever the corpus. A shard has its name when it is whole, and the manifest lists whole shards:
 /// a run that is killed loses the shard it was in. Resumed, it gives the bytes of a run that was not.
 ///
-/// Errors: as plan_captures; InputError for a hook whose value is not a row for each token (patterns, logits), slices, a context
-/// longer than the model's, an `out` that holds something (without resume), and for a resumed folder made from another model,
-/// text or options; RunError from the disk, and naming hook and token of a NaN or of a number that f16 cannot hold.
+/// shared: whose units are the steps; without it all are computed here. Unless it gives all, `out` is not touched, and the result
+/// has counts alone. It is finished before the manifest says that the folder is complete.
+///
+/// Errors: as plan_captures and SharedWork; InputError for a hook whose value is not a row for each token (patterns, logits),
+/// slices, a context longer than the model's, an `out` that holds something (without resume), and for a resumed folder made from
+/// another model, text or options; RunError from the disk, and naming hook and token of a NaN or of a number that f16 cannot
+/// hold.
 Collected collect(Engine& engine, DocumentTokens& documents, const CollectOptions& options,
-                  const std::function<void(const CollectProgress&)>& progress = {});
+                  const std::function<void(const CollectProgress&)>& progress = {}, SharedWork* shared = nullptr);
 
 }  // namespace vitrine
