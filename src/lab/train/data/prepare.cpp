@@ -15,13 +15,13 @@
 #include "base/philox.h"
 #include "base/plural.h"
 #include "io/folder_lock.h"
+#include "model/fingerprint.h"
 
 namespace vitrine {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kTogether = size_t{8} << 20;     // bytes of text that are tokenized at once
 constexpr size_t kTask = size_t{64} << 10;        // bytes of text of one task, or one longer piece
 constexpr size_t kLongestLine = size_t{4} << 20;  // bytes of a conversation
 constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer_config.json"};
@@ -50,7 +50,7 @@ class Corpus {
   Round read() {
     Round round;
     size_t bytes = 0;
-    while (bytes < kTogether) {
+    while (bytes < options_.round_bytes) {
       if (reader_ == nullptr) {
         const bool valid = next_file_ >= options_.files.size();
         if (next_file_ == options_.files.size() + options_.valid_files.size()) break;
@@ -128,6 +128,41 @@ void encode(const Tokenizer& tokenizer, const PrepareOptions& options, const Pre
   });
   for (const std::exception_ptr& failure : round.failures)
     if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+// A checksum of the text.
+uint64_t key_of(const Round& round) {
+  uint64_t key = round.valid ? 1 : 0;
+  for (const TextPiece& piece : round.pieces) {
+    const uint64_t borders = (piece.begins ? 1U : 0U) + (piece.ends ? 2U : 0U);
+    key = add_to_fingerprint(key + borders, std::as_bytes(std::span(piece.text)));
+  }
+  return key;
+}
+
+uint64_t tokens_of(const Round& round) {
+  uint64_t tokens = 0;
+  for (const std::vector<MaskedDocument>& documents : round.documents)
+    for (const MaskedDocument& document : documents) tokens += document.ids.size();
+  return tokens;
+}
+
+// Writes what became of the pieces, or reads it.
+void exchange(UnitBytes& bytes, Round& round) {
+  bytes.each(
+      round.documents,
+      [&](std::vector<MaskedDocument>& documents) {
+        bytes.each(documents, [&](MaskedDocument& document) {
+          bytes.values(document.ids);
+          bytes.values(document.scored);
+        });
+      },
+      round.pieces.size());
+}
+
+InputError no_text_at_all(const PrepareOptions& options) {
+  return InputError("the corpus is empty: " + options.files.front() +
+                    (options.files.size() > 1 ? " and the other files hold" : " holds") + " no text");
 }
 
 // Which documents are held out: each is drawn by its number alone.
@@ -263,7 +298,7 @@ uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer) {
 
 Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
                       const std::map<std::string, std::string>& tokenizer_files,
-                      const std::function<void(const PrepareProgress&)>& progress) {
+                      const std::function<void(const PrepareProgress&)>& progress, SharedWork* shared) {
   check_files(options);
   VITRINE_CHECK((options.content == DataContent::text) == !options.encode_line, "masked data has an encoder of its lines");
   TextOptions reading = options.text;
@@ -273,24 +308,42 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
     reading.longest = kLongestLine;
   }
   reading.lies_across = [&tokenizer](std::string_view text, size_t at) { return tokenizer.lies_across(text, at); };
+  SharedWork alone = SharedWork::alone();
+  SharedWork& work = shared != nullptr ? *shared : alone;
+  Prepared prepared;
+  if (options.special && tokenizer.adds_bos()) prepared.bos = tokenizer.bos();
+  if (options.special) prepared.eos = tokenizer.eos();
   Corpus corpus(options, reading);
+  uint64_t document = 0, scored[2] = {};
+  const auto each_round = [&](auto&& use) {
+    std::future<Round> coming = std::async(std::launch::async, [&] { return corpus.read(); });
+    while (true) {
+      Round round = coming.get();
+      if (round.pieces.empty()) break;
+      coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenized
+      const bool here = work.unit(
+          key_of(round), [&] { encode(tokenizer, options, prepared, pool, round); },
+          [&](UnitBytes& bytes) { exchange(bytes, round); });
+      if (here) prepared.tokens += tokens_of(round);
+      use(round);
+      if (progress) progress({round.read_bytes, corpus.file_bytes(), prepared.tokens, document});
+    }
+    if (document == 0) throw no_text_at_all(options);
+  };
+  if (!work.gives_all()) {
+    each_round([&](const Round& round) {
+      for (const TextPiece& piece : round.pieces) document += piece.ends ? 1 : 0;
+    });
+    work.finish();
+    return prepared;
+  }
   Unfinished unfinished(out);
   const TokenDataKind kind{tokenizer.vocab_size(), tokenizer_fingerprint(tokenizer), options.content};
   TokenDataWriter train(unfinished.folder("train"), kind, options.shard_tokens);
   std::unique_ptr<TokenDataWriter> valid;
   if (options.valid > 0 || !options.valid_files.empty())
     valid = std::make_unique<TokenDataWriter>(unfinished.folder("valid"), kind, options.shard_tokens);
-
-  Prepared prepared;
-  if (options.special && tokenizer.adds_bos()) prepared.bos = tokenizer.bos();
-  if (options.special) prepared.eos = tokenizer.eos();
-  uint64_t document = 0, scored[2] = {};
-  std::future<Round> coming = std::async(std::launch::async, [&] { return corpus.read(); });
-  while (true) {
-    Round round = coming.get();
-    if (round.pieces.empty()) break;
-    coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenized
-    encode(tokenizer, options, prepared, pool, round);
+  each_round([&](const Round& round) {
     for (size_t i = 0; i < round.pieces.size(); ++i) {
       const TextPiece& piece = round.pieces[i];
       const bool aside = round.valid || (valid != nullptr && held_out(document, options));
@@ -302,12 +355,9 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
       }
       if (piece.ends) ++document;
     }
-    if (progress) progress({round.read_bytes, corpus.file_bytes(), train.tokens() + (valid ? valid->tokens() : 0), document});
-  }
+  });
+  work.finish();
 
-  if (document == 0)
-    throw InputError("the corpus is empty: " + options.files.front() +
-                     (options.files.size() > 1 ? " and the other files hold" : " holds") + " no text");
   const auto no_text = [&](const char* side) {
     if (!options.valid_files.empty()) return InputError(std::string("the files to ") + side + " hold no text");
     return InputError(std::string("of ") + plural(document, "document") + " none was left to " + side +

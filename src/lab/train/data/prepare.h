@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "io/shared_work.h"
 #include "io/text_reader.h"
 #include "tokenizer/tokenizer.h"
 #include "train/data/token_data_writer.h"
@@ -34,6 +35,7 @@ struct PrepareOptions {
   uint64_t seed = 0;    // of that draw
   bool special = true;  // a document begins with BOS where the tokenizer's file says so, and ends with EOS if there is one
   uint64_t shard_tokens = TokenDataWriter::kShardTokens;
+  size_t round_bytes = size_t{8} << 20;  // of text that are tokenized at once; the result does not depend on it
   DataContent content = DataContent::text;
   LineEncoder encode_line = {};  // for other content than text: of each line that is not blank, in the place of text and special
 };
@@ -47,6 +49,7 @@ struct Prepared {
   PreparedSplit train;
   std::optional<PreparedSplit> valid;
   std::optional<int32_t> bos, eos;  // what each document begins and ends with
+  uint64_t tokens = 0;              // that this call made of text, or read from parts
 };
 
 struct PrepareProgress {
@@ -63,12 +66,15 @@ struct PrepareProgress {
 /// a tokenizer that puts a space before a text does so before each piece.
 ///
 /// tokenizer_files  by name, written to `out`: tokenizer.json, tokenizer_config.json
+/// shared           whose units are rounds of text: every process reads all text and tokenizes its own; without it all are
+///                  tokenized here. Unless it gives all, `out` is not touched, and nothing but `tokens` is counted. It is
+///                  finished before `out` takes its name.
 /// progress         called now and then from the calling thread, and at the end
-/// Errors: as TextReader and Tokenizer::encode; InputError for files without text, for a held-out share that holds no
+/// Errors: as TextReader, Tokenizer::encode and SharedWork; InputError for files without text, for a held-out share that holds no
 /// document or all of them, for a file in both lists, and for an `out` that holds anything else or cannot be made or replaced;
 /// UsageError while another process writes it; RunError from the disk.
 Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const PrepareOptions& options, const std::string& out,
                       const std::map<std::string, std::string>& tokenizer_files = {},
-                      const std::function<void(const PrepareProgress&)>& progress = {});
+                      const std::function<void(const PrepareProgress&)>& progress = {}, SharedWork* shared = nullptr);
 
 }  // namespace vitrine
