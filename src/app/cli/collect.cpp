@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/shard_flags.h"
 
 namespace vitrine::cli {
 namespace {
@@ -23,6 +24,7 @@ struct CollectArguments {
   DocumentSource source;
   std::string type = "f32";
   int64_t max_tokens = 0, shard_mb = 256;
+  ShardFlags sharing;
 };
 
 std::string speed_text(double tokens_per_s) { return grouped(static_cast<int64_t>(tokens_per_s)) + " tokens/s"; }
@@ -35,13 +37,16 @@ void run_collect(CollectArguments o) {
   Engine engine = open_engine(o.model);
   const std::unique_ptr<DocumentTokens> documents =
       open_documents(o.source, engine, "collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts");
+  SharedWork work = shared_work(o.sharing, {&engine});
   Progress progress("collecting");
   bool begun = false;
-  const Collected made = collect(engine, *documents, o.collect, [&](const CollectProgress& now) {
+  const auto show = [&](const CollectProgress& now) {
     if (!begun) progress.begin(o.collect.resume ? now.share : 0);
     begun = true;
     progress.show(now.share, speed_text(now.tokens_per_s));
-  });
+  };
+  const Collected made = collect(engine, *documents, o.collect, show, &work);
+  if (finish_part(work, o.model.json)) return;
   const ActivationManifest& m = made.manifest;
   const double speed = made.seconds > 0 ? static_cast<double>(made.computed) / made.seconds : 0;
   const double bytes = static_cast<double>(m.tokens()) * static_cast<double>(m.bytes_per_token());
@@ -97,6 +102,8 @@ Action define_collect(CLI::App& app) {
   app.add_flag("--resume", o->collect.resume, "Continue an interrupted run after its last complete shard");
   add_document_source_flags(app, o->source);
   add_model_options(app, o->model);
+  add_shard_flags(app, o->sharing);
+  for (const char* flag : {"--shard", "--join"}) app.get_option("--resume")->excludes(app.get_option(flag));
   return [o] { run_collect(*o); };
 }
 

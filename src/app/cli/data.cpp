@@ -13,6 +13,8 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/shard_flags.h"
+#include "model/fingerprint.h"
 #include "runtime/engine.h"
 #include "runtime/model_tokenizer.h"
 #include "tokenizer/load.h"
@@ -31,6 +33,7 @@ struct DataArguments {
   std::string tokenizer, out, check, show, template_path;
   int64_t threads = 0, seed = 0, count = 3;
   bool no_special = false, json = false, chat = false, preferences = false;
+  ShardFlags sharing;
 };
 
 OrderedJson counts(const PreparedSplit& split, bool masked) {
@@ -133,6 +136,7 @@ void run_data(DataArguments o) {
 
   std::map<std::string, std::string> tokenizer_files;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<std::pair<std::string, std::string>> identity;  // what the parts of --shard depend on, beside the flags
   const bool masked = o.chat || o.preferences;
   if (masked) {
     if (o.tokenizer == kCharacters)
@@ -140,6 +144,8 @@ void run_data(DataArguments o) {
     const auto engine = std::make_shared<const Engine>(model_or_shipped(o.tokenizer), EngineOptions{.threads = 1});
     const auto source = o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20));
     tokenizer = std::shared_ptr<const Tokenizer>(engine, &engine->tokenizer());
+    const std::string chat_template = source ? *source : chat_template_of(engine->opened()).value_or("");
+    identity.emplace_back("template", hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(chat_template)))));
     o.prepare.content = o.chat ? DataContent::conversations : DataContent::preferences;
     o.prepare.encode_line =
         o.chat ? conversation_encoder(engine, source, o.template_path) : preference_encoder(engine, source, o.template_path);
@@ -149,14 +155,18 @@ void run_data(DataArguments o) {
   } else {
     tokenizer = open_tokenizer(model_or_shipped(o.tokenizer));
   }
+  identity.emplace_back("tokenizer", hexadecimal(tokenizer_fingerprint(*tokenizer)));
   ThreadPool pool(static_cast<int>(o.threads));
   Progress progress("tokenizing");
   double tokens_per_second = 0;
-  const Prepared made = prepare_data(*tokenizer, pool, o.prepare, o.out, tokenizer_files, [&](const PrepareProgress& now) {
+  const auto show_progress = [&](const PrepareProgress& now) {
     tokens_per_second = static_cast<double>(now.tokens) / std::max(progress.seconds(), 1e-9);
     progress.show(static_cast<double>(now.read_bytes) / static_cast<double>(std::max<uint64_t>(now.file_bytes, 1)),
                   grouped(static_cast<int64_t>(tokens_per_second)) + " tokens/s");
-  });
+  };
+  SharedWork work = shared_work(o.sharing, {}, identity);
+  const Prepared made = prepare_data(*tokenizer, pool, o.prepare, o.out, tokenizer_files, show_progress, &work);
+  if (finish_part(work, o.json)) return;
   if (o.json) {
     print_json({{"out", o.out},
                 {"vocab_size", tokenizer->vocab_size()},
@@ -219,11 +229,12 @@ Action define_data(CLI::App& app) {
   add_count(app, "--threads", o->threads, 1, 1024,
             "Threads; default: the cores this process may use. The result does not depend on it");
   add_json(app, o->json);
+  add_shard_flags(app, o->sharing);
   for (const char* name : {"--tokenizer", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special",
-                           "--replace-invalid", "--seed"})
+                           "--replace-invalid", "--seed", "--shard", "--join"})
     app.get_option("--check")->excludes(app.get_option(name));
   for (const char* name : {"--check", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special",
-                           "--replace-invalid", "--seed", "--chat", "--preferences", "--template"})
+                           "--replace-invalid", "--seed", "--chat", "--preferences", "--template", "--shard", "--join"})
     app.get_option("--show")->excludes(app.get_option(name));
   app.get_option("--count")->needs(app.get_option("--show"));
   CLI::Option *chat = app.get_option("--chat"), *preferences = app.get_option("--preferences");

@@ -15,6 +15,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/shard_flags.h"
 #include "cli/study.h"
 #include "cli/text_table.h"
 #include "evaluate/perplexity.h"
@@ -30,6 +31,7 @@ struct PerplexityArguments {
   std::vector<std::string> ensemble;
   std::string against, out;
   bool per_token = false;
+  ShardFlags sharing;
 };
 
 OrderedJson per_token_json(const Engine& engine, const PerplexityResult& result) {
@@ -107,10 +109,10 @@ std::unique_ptr<Engine> open_other(const PerplexityArguments& o, const std::stri
 }
 
 PerplexityResult run_one(Engine& engine, const std::vector<std::string>& texts, const WindowOptions& windows,
-                         const LikelyOptions& likely) {
+                         const LikelyOptions& likely, SharedWork& work) {
   Progress bar("scoring");
   return perplexity(
-      engine, texts, windows, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); }, likely);
+      engine, texts, windows, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); }, likely, &work);
 }
 
 std::string command_of(const PerplexityArguments& o) {
@@ -151,11 +153,17 @@ void run_perplexity(const PerplexityArguments& o) {
   const std::vector<std::string> texts = read_eval_texts(o.text);
   const WindowOptions windows = windows_for(engine, others, o);
   const LikelyOptions likely{o.out.empty() ? 0 : kShownLikely, kMostOnPage};
-  std::vector<PerplexityResult> alone = {run_one(engine, texts, windows, likely)};
-  for (const auto& member : members) alone.push_back(run_one(*member, texts, windows, {}));
-  const PerplexityResult result = members.empty() ? alone.front() : ensemble_of(alone);
+  std::vector<const Engine*> all = {&engine};
+  all.insert(all.end(), others.begin(), others.end());
+  std::vector<std::pair<std::string, std::string>> also;
+  if (!o.out.empty()) also.emplace_back("--out", "a page");  // it shows other tokens, which are kept too
+  SharedWork work = shared_work(o.sharing, all, also);
+  std::vector<PerplexityResult> alone = {run_one(engine, texts, windows, likely, work)};
+  for (const auto& member : members) alone.push_back(run_one(*member, texts, windows, {}, work));
   std::optional<PerplexityResult> second;
-  if (other) second = run_one(*other, texts, windows, likely);
+  if (other) second = run_one(*other, texts, windows, likely, work);
+  if (finish_part(work, o.model.json)) return;
+  const PerplexityResult result = members.empty() ? alone.front() : ensemble_of(alone);
   const EvalView view{engine, texts, result, other.get(), second ? &*second : nullptr};
   if (!o.out.empty()) {
     write_study_page(o.out, eval_document(view, command_of(o)));
@@ -207,6 +215,7 @@ Action define_eval_perplexity(CLI::App& app) {
       ->excludes("--ensemble");
   add_model_options(app, o->model);
   add_cache_types(app, o->model);
+  add_shard_flags(app, o->sharing);
   return [o] { run_perplexity(*o); };
 }
 

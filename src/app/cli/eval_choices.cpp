@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/shard_flags.h"
 #include "evaluate/choices.h"
 
 namespace vitrine::cli {
@@ -22,6 +23,7 @@ struct ChoicesArguments {
   std::string task;
   int64_t limit = 0;
   bool show_items = false;
+  ShardFlags sharing;
 };
 
 OrderedJson items_json(const ChoiceFile& file, const ChoicesResult& result) {
@@ -97,12 +99,14 @@ void run_choices(const ChoicesArguments& o) {
   Engine engine = open_engine(o.model);
   std::vector<ChoiceFile> files;
   for (const std::string& path : o.files) files.push_back(read_choice_file(path, o.task, o.limit));
+  SharedWork work = shared_work(o.sharing, {&engine});
   std::vector<ChoicesResult> results;
   for (const ChoiceFile& file : files) {
     Progress bar(file.path);
-    results.push_back(
-        answer_choices(engine, file.items, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); }));
+    results.push_back(answer_choices(
+        engine, file.items, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); }, &work));
   }
+  if (finish_part(work, o.model.json)) return;
   if (o.model.json) {
     if (files.size() == 1) return print_json(choices_json(files[0], results[0]));
     OrderedJson tasks = OrderedJson::array();
@@ -127,6 +131,7 @@ Action define_eval_choices(CLI::App& app) {
   add_count(app, "--limit", o->limit, 1, INT32_MAX, "Use only the first N items of each file");
   app.add_flag("--show-items", o->show_items, "Print every item with its choices and their log-likelihoods");
   add_model_options(app, o->model);
+  add_shard_flags(app, o->sharing);
   return [o] { run_choices(*o); };
 }
 

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/shard_flags.h"
 #include "cli/text_table.h"
 #include "evaluate/compare.h"
 
@@ -21,6 +22,7 @@ struct EvalCompareArguments {
   ModelOptions model;
   std::string other;
   EvalTextOptions text;
+  ShardFlags sharing;
 };
 
 constexpr std::pair<const char*, double> kQuantiles[] = {{"median", 0.5}, {"p90", 0.9},    {"p95", 0.95},
@@ -92,12 +94,14 @@ void run_eval_compare(const EvalCompareArguments& o) {
   other.adapter.clear();
   Engine a = open_engine(o.model), b = open_engine(other);
   const std::vector<std::string> texts = read_eval_texts(o.text);
+  SharedWork work = shared_work(o.sharing, {&a, &b});
   TextComparison result;
   {
     Progress bar("comparing");
-    result = compare_on_texts(a, b, texts, o.text.windows,
-                              [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); });
+    result = compare_on_texts(
+        a, b, texts, o.text.windows, [&](double share, double rate) { bar.show(share, rate_text(rate) + " tokens/s"); }, &work);
   }
+  if (finish_part(work, o.model.json)) return;
   if (o.model.json) return print_json(comparison_json(a, b, result));
   print_comparison(a, b, result);
 }
@@ -109,6 +113,7 @@ Action define_eval_compare(CLI::App& app) {
       ->required();
   add_eval_text_options(app, o->text);
   add_model_options(app, o->model);
+  add_shard_flags(app, o->sharing);
   return [o] { run_eval_compare(*o); };
 }
 

@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/shard_flags.h"
 #include "quantize/importance.h"
 
 namespace vitrine::cli {
@@ -21,19 +22,22 @@ struct ImatrixArguments {
   ModelOptions model;
   std::string file, out;
   int64_t context = 512, chunks = INT64_MAX;
+  ShardFlags sharing;
 };
 
 void run_imatrix(const ImatrixArguments& o) {
   Engine engine = open_engine(o.model);
   check_output(engine, o.out, {o.file});
   const std::vector<int32_t> ids = engine.prompt_ids(read_file(o.file));
+  SharedWork work = shared_work(o.sharing, {&engine});
   ImportanceMatrix matrix;
   double seconds = 0;
   {
     Progress progress("collecting");
-    matrix = collect_importance(engine, ids, o.context, o.chunks, [&](double share) { progress.show(share, ""); });
+    matrix = collect_importance(engine, ids, o.context, o.chunks, [&](double share) { progress.show(share, ""); }, &work);
     seconds = progress.seconds();
   }
+  if (finish_part(work, o.model.json)) return;
   matrix.datasets = {std::filesystem::path(o.file).filename().string()};
   write_importance(matrix, o.out);
   const int64_t tokens = static_cast<int64_t>(matrix.chunks) * matrix.chunk_size;
@@ -59,6 +63,7 @@ Action define_imatrix(CLI::App& app) {
       ->check(not_empty());
   add_count(app, "--context", o->context, 1, INT32_MAX, "Tokens of a chunk; each is run separately (default 512)");
   add_count(app, "--chunks", o->chunks, 1, INT64_MAX, "Use only the first N chunks");
+  add_shard_flags(app, o->sharing);
   return [o] { run_imatrix(*o); };
 }
 
