@@ -54,8 +54,11 @@ WorkIdentity identity_of(const ShardFlags& flags, const std::vector<const Engine
   WorkIdentity identity;
   auto& made_from = identity.made_from;
   made_from = {{"command", flags.app->get_name()}, {"vitrine", std::string(version()) + " " + commit()}};
-  if (flags.app->get_parent() != nullptr) made_from[0].second = flags.app->get_parent()->get_name() + " " + made_from[0].second;
-  for (const Engine* engine : engines) made_from.emplace_back("model", hexadecimal(fingerprint_of(engine->opened())));
+  const CLI::App* const group = flags.app->get_parent();  // `eval` of `eval choices`; of other commands the program
+  if (group != nullptr && group->get_parent() != nullptr) made_from[0].second = group->get_name() + " " + made_from[0].second;
+  for (size_t i = 0; i < engines.size(); ++i)
+    made_from.emplace_back(i == 0 ? "model" : "model number " + std::to_string(i + 1),
+                           hexadecimal(fingerprint_of(engines[i]->opened())));
   if (!engines.empty()) identity.machine.emplace_back("kernels", kernels().name);
   for (const CLI::Option* option : flags.app->get_options()) {
     const std::string name = option->get_name();

@@ -19,7 +19,7 @@ struct WorkShard {
   bool has(uint64_t unit) const { return unit % static_cast<uint64_t>(count) == static_cast<uint64_t>(index); }
 };
 
-/// What results depend on besides the text, by name: {"model", "0123…"}, {"--context", "512"}.
+/// What results depend on besides the text, by names of which none is there twice: {"model", "0123…"}, {"--context", "512"}.
 struct WorkIdentity {
   std::vector<std::pair<std::string, std::string>> made_from;  // the same in all parts and where they are joined
   std::vector<std::pair<std::string, std::string>> machine;    // the same in all parts
