@@ -58,14 +58,14 @@ std::string long_text(const Scratch& scratch) {
 
 const Divided kCommands[] = {
     {"perplexity",
-     [](const Scratch& s) {
-       return Words{"eval", "perplexity", "--file", long_text(s), "--context", "128", "--per-token", "--model", kLlama, "--json"};
+     [](const Scratch&) {
+       return Words{"eval", "perplexity", "--file", kFables, "--context", "128", "--per-token", "--model", kLlama, "--json"};
      },
      false},
     {"perplexities",  // of several models: the units of one come after those of another
-     [](const Scratch& s) {
-       return Words{"eval",   "perplexity", "--file", long_text(s), "--context", "128",   "--against",
-                    kRounded, "--ensemble", kRounded, "--model",    kLlama,      "--json"};
+     [](const Scratch&) {
+       return Words{"eval",   "perplexity", "--file", kFables,   "--context", "128",   "--against",
+                    kRounded, "--ensemble", kRounded, "--model", kLlama,      "--json"};
      },
      false},
     {"choices",
