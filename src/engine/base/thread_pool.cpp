@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/cpu_topology.h"
 #include "base/error.h"
 
 #if defined(__x86_64__)
@@ -88,10 +89,16 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : threads_(threads > 0 ? threads : usable_cores()) {
+ThreadPool::ThreadPool(int threads, const std::vector<int>& cpus) : threads_(threads > 0 ? threads : usable_cores()) {
   state_ = std::make_unique<State>(threads_);
   try {
-    for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([this, i] { state_->worker(i); });
+    for (int i = 1; i < threads_; ++i) {
+      const int cpu = static_cast<size_t>(i) < cpus.size() ? cpus[static_cast<size_t>(i)] : -1;
+      state_->workers.emplace_back([this, i, cpu] {
+        if (cpu >= 0) stay_on({&cpu, 1});
+        state_->worker(i);
+      });
+    }
   } catch (const std::system_error& e) {
     const size_t started = state_->workers.size() + 1;
     end_workers();
@@ -124,8 +131,9 @@ void ThreadPool::run_erased(int64_t chunks, Erased call, void* self) {
   s.call = call;
   s.self = self;
   for (int i = 0; i < threads_; ++i) {
-    s.shares[static_cast<size_t>(i)].next.store(chunks * i / threads_, std::memory_order_relaxed);
-    s.shares[static_cast<size_t>(i)].end = chunks * (i + 1) / threads_;
+    const Chunks own = share(chunks, i, threads_);
+    s.shares[static_cast<size_t>(i)].next.store(own.begin, std::memory_order_relaxed);
+    s.shares[static_cast<size_t>(i)].end = own.end;
   }
   const uint64_t closed = s.word.load(std::memory_order_relaxed);
   s.word.store(closed + (uint64_t{1} << 16), std::memory_order_seq_cst);  // open: the generation becomes odd

@@ -16,7 +16,9 @@ namespace vitrine {
 class ThreadPool {
  public:
   /// threads: the caller included; 0 means the cores this process may use. Errors: RunError if the system gives fewer.
-  explicit ThreadPool(int threads = 0);
+  /// cpus: for each thread a processor that it stays on; empty: the system moves them. The caller, thread 0, is not pinned:
+  /// threads that it starts later would inherit that. A processor that the system refuses is left out.
+  explicit ThreadPool(int threads = 0, const std::vector<int>& cpus = {});
   ~ThreadPool();
   /// A pool without threads of its own: a part of another one's, whose threads come and go (help(), dismiss()).
   struct Guests {
@@ -27,6 +29,14 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+
+  /// Chunks [begin, end) of all chunks of a region, which a thread of so many takes first.
+  struct Chunks {
+    int64_t begin, end;
+  };
+  static constexpr Chunks share(int64_t chunks, int thread, int threads) {
+    return {chunks * thread / threads, chunks * (thread + 1) / threads};
+  }
 
   /// Works for whoever calls run(), as thread number `thread` of [1, threads()), until the pool is dismissed.
   void help(int thread);
