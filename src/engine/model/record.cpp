@@ -14,7 +14,7 @@ namespace {
 // Runs `step` dry.
 DryRun run_dry(const Model& model, const Step& step, const StepSize& size, bool inside) {
   ThreadPool pool(ThreadPool::Guests{size.threads});
-  DryRun dry(inside);
+  DryRun dry(inside, size.regions);
   Context ctx(pool, dry);
   ctx.numerics = size.numerics;
   Tape tape;

@@ -27,6 +27,7 @@ struct StepSize {
   int threads = 1;           // ops take scratch memory for each
   bool every_logit = false;  // logits of all rows; false: of the last one
   bool tape = false;         // the step is recorded for backward
+  bool regions = false;      // parallel regions are recorded (OpRecord::regions)
 };
 
 struct StepRecord {

@@ -88,10 +88,12 @@ class Fused {
   int64_t end_block(const Unit& u) const {
     return (seen_by(s_, spec_, s_.position + u.row + u.rows - 1).last + kKeys - 1) / kKeys;
   }
-  int64_t multiply_adds(const Unit& u) const {
-    const int64_t keys =
-        seen_by(s_, spec_, s_.position + u.row + u.rows - 1).last - seen_by(s_, spec_, s_.position + u.row).first;
-    return rows_of(u) * keys * (q_.dim(2) + v_dim_);
+  // What a task on one block of keys is; block -1: on all that the unit sees.
+  TaskCost cost(const Unit& u, int64_t block) const {
+    KeyRange keys{seen_by(s_, spec_, s_.position + u.row).first, seen_by(s_, spec_, s_.position + u.row + u.rows - 1).last};
+    if (block >= 0) keys = {std::max(keys.first, block * kKeys), std::min(keys.last, (block + 1) * kKeys)};
+    const int64_t n = keys.last - keys.first;
+    return {.bytes = n * source_.bytes_per_key(), .multiply_adds = rows_of(u) * n * (q_.dim(2) + v_dim_)};
   }
   int64_t most_blocks() const { return (s_.position + s_.rows + kKeys - 1) / kKeys; }
 
@@ -197,17 +199,16 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
       n_tasks += static_cast<size_t>(u.rows == 1 ? f.end_block(u) - f.first_block(u) : 1);
     }
   Task* tasks = ctx.scratch<Task>(n_tasks);
+  std::vector<Task> of_dry_run(ctx.dry() != nullptr ? n_tasks : 0);  // which has no scratch
+  if (ctx.dry() != nullptr) tasks = of_dry_run.data();
   int64_t shared = 0, work = 0;
   size_t t = 0;
-  const auto add_task = [&](const Task& task) {
-    if (ctx.dry() == nullptr) tasks[t] = task;
-    ++t;
-  };
+  const auto add_task = [&](const Task& task) { tasks[t++] = task; };
   for (size_t s = 0; s < sequences.size(); ++s)
     for (int64_t i = 0; i < sequences[s].units(); ++i) {
       const Unit u = sequences[s].unit(i);
       const int64_t first = sequences[s].first_block(u), end = sequences[s].end_block(u);
-      work += sequences[s].multiply_adds(u);
+      work += sequences[s].cost(u, -1).multiply_adds;
       if (u.rows > 1) add_task({s, u, -1, 0});
       for (int64_t b = first; u.rows == 1 && b < end; ++b) add_task({s, u, b, shared++});
     }
@@ -229,21 +230,25 @@ void run_fused(Context& ctx, const std::vector<Fused<T>>& sequences, int64_t v_d
     }
     f.finish(task.unit, total);
   };
-  ctx.run(static_cast<int64_t>(n_tasks), work > kShared, run);
+  ctx.run(static_cast<int64_t>(n_tasks), work > kShared, run,
+          [&](int64_t i) { return sequences[tasks[i].sequence].cost(tasks[i].unit, tasks[i].block); });
   T* largest = ctx.scratch<T>(2 * static_cast<size_t>(most_rows));
   T* total = largest + most_rows;
-  for (size_t i = 0; i < n_tasks && ctx.dry() == nullptr;) {
-    const Task& task = tasks[i];
-    if (task.block < 0) {
-      ++i;
-      continue;
+  const auto join = [&](int64_t, int) {
+    for (size_t i = 0; i < n_tasks;) {
+      const Task& task = tasks[i];
+      if (task.block < 0) {
+        ++i;
+        continue;
+      }
+      const Fused<T>& f = sequences[task.sequence];
+      f.begin(task.unit, largest, total);
+      for (int64_t b = f.first_block(task.unit); b < f.end_block(task.unit); ++b, ++i)
+        f.join(task.unit, partial(parts, tasks[i].partials), largest, total);
+      f.finish(task.unit, total);
     }
-    const Fused<T>& f = sequences[task.sequence];
-    f.begin(task.unit, largest, total);
-    for (int64_t b = f.first_block(task.unit); b < f.end_block(task.unit); ++b, ++i)
-      f.join(task.unit, partial(parts, tasks[i].partials), largest, total);
-    f.finish(task.unit, total);
-  }
+  };
+  ctx.run(shared > 0 ? 1 : 0, false, join, [&](int64_t) { return TaskCost{.elements = shared * per_kv * v_dim}; });
 }
 
 template <class T>
@@ -278,7 +283,9 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
   }
   const int64_t kv_heads = k.dim(1), n_tasks = static_cast<int64_t>(sources.size()) * kv_heads;
   const auto lay_out = [&](int64_t task, int) { sources[static_cast<size_t>(task / kv_heads)].lay_out(task % kv_heads); };
-  ctx.run(n_tasks, rows * k.row_size() > 4096, lay_out);
+  ctx.run(n_tasks, rows * k.row_size() > 4096, lay_out, [&](int64_t task) {
+    return TaskCost{.elements = sources[static_cast<size_t>(task / kv_heads)].rows() * (k.dim(2) + v.dim(2))};
+  });
   auto source = sources.begin();
   std::vector<ShownSequence<T>> shown;
   for (size_t s = 0; s < step.sequences().size(); ++s) {

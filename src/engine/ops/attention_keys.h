@@ -94,6 +94,12 @@ class KeySource {
     }
     return v_.row<T>(sequence_.first_row + block * kKeys) + head * v_.dim(2);
   }
+  /// Of one position in one head, keys and values.
+  int64_t bytes_per_key() const {
+    const auto bytes = [](DType type, int64_t n) { return static_cast<int64_t>(row_bytes(type, static_cast<size_t>(n))); };
+    return bytes(types_.keys, head_dim_) + bytes(types_.values, v_.dim(2));
+  }
+  int64_t rows() const { return sequence_.rows; }
   size_t v_stride() const { return static_cast<size_t>(sequence_.cache != nullptr ? v_.dim(2) : v_.row_size()); }
   /// The narrow ones; of type f32 where there are none.
   NarrowBlock narrow_keys(int64_t block, int64_t head) const {

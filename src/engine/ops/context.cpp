@@ -14,6 +14,10 @@ namespace vitrine {
 
 Context::Context(ThreadPool& pool, DryRun& dry) : pool_(&pool), dry_(&dry), arena_(Arena::Nowhere{}) { listen(&dry); }
 
+void Context::record_region(int64_t tasks, bool share, const std::function<TaskCost(int64_t)>& cost) {
+  dry_->add_region(tasks, share, cost);
+}
+
 void Context::throw_stopped() { throw Stopped(); }
 
 Tensor Context::empty(const Shape& shape) {

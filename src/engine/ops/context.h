@@ -3,10 +3,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
 #include "base/thread_pool.h"
+#include "ops/region.h"
 #include "tensor/arena.h"
 #include "tensor/tensor.h"
 #include "tensor/vectors.h"
@@ -77,18 +79,23 @@ class Context {
   Context(ThreadPool& pool, DryRun& dry);
 
   ThreadPool& pool() { return *pool_; }
-  /// f(task, thread) for every task in [0, tasks), shared among the threads (ThreadPool::run); nothing in a dry run. All that
-  /// reads or writes elements goes through here or parallel_for (ops/rows.h).
+  /// f(task, thread) for every task in [0, tasks), shared among the threads (ThreadPool::run); in a dry run it is only recorded.
+  /// All that reads or writes elements goes through here or parallel_for (ops/rows.h).
   template <class F>
   void run(int64_t tasks, F&& f) {
-    if (dry_ == nullptr) [[likely]]
-      pool_->run(tasks, f);
+    run(tasks, true, f);
   }
   /// The same on the caller alone, unless `share`: a parallel region costs about 1 us.
   template <class F>
   void run(int64_t tasks, bool share, F&& f) {
-    if (share) return run(tasks, f);
-    if (dry_ != nullptr) return;
+    run(tasks, share, f, [](int64_t) { return TaskCost{}; });
+  }
+  /// cost(task) says what a task is; it is called in a dry run only.
+  template <class F, class Cost>
+  void run(int64_t tasks, bool share, F&& f, Cost&& cost) {
+    if (dry_ != nullptr) [[unlikely]]
+      return record_region(tasks, share, cost);
+    if (share) return pool_->run(tasks, f);
     for (int64_t task = 0; task < tasks; ++task) f(task, 0);
   }
   /// Where ops record what they are; null except in a dry run.
@@ -237,6 +244,7 @@ class Context {
   friend class DryRun;
   bool listens_to(std::string_view name) const;
   std::string_view full_name(std::string_view name, char* buffer) const;
+  void record_region(int64_t tasks, bool share, const std::function<TaskCost(int64_t)>& cost);
   Tensor hook_rows(std::string_view name, const Tensor& x);
   Tensor show(std::string_view name, const Tensor& x);
   void push_scope(std::string_view name, int index);

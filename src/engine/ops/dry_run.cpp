@@ -48,6 +48,7 @@ void DryRun::add(Context& ctx, const OpCall& call) {
     op.bytes_kept = static_cast<int64_t>(tape->arena().mark() - std::exchange(tape_mark_, tape->arena().mark()));
   op.bytes_peak = static_cast<int64_t>(ctx.arena().peak());
   ctx.arena().forget_peak();
+  op.regions = std::exchange(regions_of_next_, {});
   ops_.push_back(std::move(op));
 }
 
@@ -57,7 +58,9 @@ void DryRun::fold(Context& ctx, size_t begin, const OpCall& call) {
   ops_.resize(begin);
   add(ctx, call);
   OpRecord& whole = ops_.back();
+  std::vector<RegionRecord> behind = std::exchange(whole.regions, {});  // what came after the last part
   for (const OpRecord& part : parts) {
+    whole.regions.insert(whole.regions.end(), part.regions.begin(), part.regions.end());
     whole.weights.insert(whole.weights.end(), part.weights.begin(), part.weights.end());
     whole.vectors.insert(whole.vectors.end(), part.vectors.begin(), part.vectors.end());
     whole.multiply_adds += part.multiply_adds;
@@ -66,6 +69,19 @@ void DryRun::fold(Context& ctx, size_t begin, const OpCall& call) {
     whole.bytes_peak = std::max(whole.bytes_peak, part.bytes_peak);
     whole.cache_layer = std::max(whole.cache_layer, part.cache_layer);
   }
+  whole.regions.insert(whole.regions.end(), std::make_move_iterator(behind.begin()), std::make_move_iterator(behind.end()));
+}
+
+void DryRun::add_region(int64_t tasks, bool share, const std::function<TaskCost(int64_t)>& cost) {
+  if (!regions_ || tasks <= 0) return;
+  RegionRecord& region = regions_of_next_.emplace_back();
+  region.shared = share;
+  for (int64_t task = 0; task < tasks; ++task) region.add(cost(task));
+}
+
+std::vector<OpRecord> DryRun::take_ops() && {
+  if (!ops_.empty()) ops_.back().regions.insert(ops_.back().regions.end(), regions_of_next_.begin(), regions_of_next_.end());
+  return std::move(ops_);
 }
 
 void DryRun::move(const Tensor& from, const Tensor& to) {

@@ -1,6 +1,7 @@
 #pragma once
 // A step without its numbers: ops are called as in any run, and instead of computing they record what they are. As
 // jax.eval_shape and the meta tensors of PyTorch do it; it needs no weights, only their sizes.
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -74,6 +75,8 @@ struct OpRecord {
   int64_t bytes_peak =
       0;  // activations in memory at most while it ran, those from before it among them; with a tape scratch alone
 
+  std::vector<RegionRecord> regions;  // in their order, if they are recorded
+
   template <class T>
   const T* spec_as() const {
     return std::get_if<T>(&spec);
@@ -105,7 +108,8 @@ class DryRun final : public Listener {
  public:
   /// inside: hooks inside fused ops are called too, as for a listener that wants everything; otherwise ops take the form, and so
   /// the memory, that they have when nobody listens.
-  explicit DryRun(bool inside) : inside_(inside) {}
+  /// regions: parallel regions are recorded too.
+  explicit DryRun(bool inside, bool regions = false) : inside_(inside), regions_(regions) {}
 
   // For ops --------------------------------------------------------------------------------------------------------
   /// `if (DryRun* dry = ctx.dry()) dry->add(ctx, {"add", {}, {a, b}, {y}});` Every op ends so.
@@ -113,6 +117,8 @@ class DryRun final : public Listener {
   /// Of an op that is made of others: where they begin, and one op in the place of all that were recorded since.
   size_t begin() const { return ops_.size(); }
   void fold(Context& ctx, size_t begin, const OpCall& call);
+  /// A parallel region of the op that is recorded next (Context::run).
+  void add_region(int64_t tasks, bool share, const std::function<TaskCost(int64_t)>& cost);
   /// The tensor's elements are elsewhere now.
   void move(const Tensor& from, const Tensor& to);
   bool looks_inside() const { return inside_; }
@@ -121,14 +127,15 @@ class DryRun final : public Listener {
   bool wants(std::string_view) const override { return true; }
   Tensor see(Context& ctx, std::string_view name, const Tensor& value) override;
 
-  std::vector<OpRecord> take_ops() && { return std::move(ops_); }
+  std::vector<OpRecord> take_ops() &&;
   std::vector<HookRecord> take_hooks() && { return std::move(hooks_); }
 
  private:
   ValueRecord value_of(const Tensor& t);
   ValueRecord new_value(const Tensor& t);
 
-  bool inside_;
+  bool inside_, regions_;
+  std::vector<RegionRecord> regions_of_next_;
   int values_ = 0;
   size_t tape_mark_ = 0;
   std::map<const void*, int> number_at_;  // of the value whose elements begin there

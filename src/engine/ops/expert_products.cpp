@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/table.h"
 #include "ops/dry_run.h"
@@ -128,44 +129,74 @@ void clamped_backward(Context& ctx, Tape& tape, const Clamped& node) {
   tape.release(node.y);
 }
 
-// A dry run knows no choices: as many rows for each expert as evenly routed ones are, of as many experts as choices reach.
-void record_evenly(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
-                   Weight Expert::* matrix, const Tensor& y) {
+// Sorted rows [row, row + rows) of an expert.
+struct Share {
+  const Expert* expert;
+  int64_t row, rows;
+};
+
+// Those that have rows. A dry run knows no choices: as many rows for each as evenly routed ones are, of as many experts as
+// choices reach.
+std::vector<Share> shares_of(Context& ctx, const ExpertRows& rows, std::span<const Expert> experts) {
+  std::vector<Share> shares;
+  const int64_t reached = ctx.dry() == nullptr ? rows.experts : std::min(rows.experts, rows.choices());
+  for (int64_t e = 0; e < reached; ++e) {
+    const bool dry = ctx.dry() != nullptr;
+    const int64_t first = dry ? rows.choices() * e / reached : rows.first[e],
+                  end = dry ? rows.choices() * (e + 1) / reached : rows.first[e + 1];
+    if (end > first) shares.push_back({&experts[static_cast<size_t>(e)], first, end - first});
+  }
+  return shares;
+}
+
+void record(Context& ctx, const Tensor& x, size_t reached, std::span<const Expert> experts, Weight Expert::* matrix,
+            const Tensor& y) {
   const Weight& w = experts[0].*matrix;
   OpCall call{.op = "expert_product", .inputs = {x}, .outputs = {y}, .multiply_adds = x.rows() * w.in * w.out};
   for (const Expert& expert : experts) {
     call.weights.push_back(&(expert.*matrix));
     if ((expert.*matrix).bias.size > 0) call.vectors.push_back(&(expert.*matrix).bias);
   }
-  call.weights_read = std::min(rows.experts, x.rows());
-  const ForStep numerics(ctx, rows.rows);
-  const int64_t each = std::max<int64_t>(1, x.rows() / rows.experts);
-  linear_part(ctx, x.rows_view(0, std::min(x.rows(), each)), w, 0, w.out, y.raw(), w.out);  // for its scratch
+  call.weights_read = static_cast<int64_t>(reached);
   ctx.dry()->add(ctx, call);
 }
 
 }  // namespace
 
-Tensor expert_product(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
-                      Weight Expert::* matrix) {
-  const Tensor for_adapter = read_by_adapters(ctx, x, experts, matrix);
-  const Tensor y = ctx.empty({x.rows(), (experts[0].*matrix).out});
-  if (Listener* listener = ctx.listener(); listener != nullptr && ctx.dry() == nullptr)
-    each_expert(rows, experts.data(), matrix,
-                [&](const Weight& w, int64_t first, int64_t n) { listener->see_input(w, x.rows_view(first, n)); });
-  if (ctx.dry() == nullptr) {
-    const ForStep numerics(ctx, rows.rows);
-    each_expert(rows, experts.data(), matrix, [&](const Weight& w, int64_t first, int64_t n) {
-      const Tensor mine = y.rows_view(first, n);
-      linear_part(ctx, x.rows_view(first, n), w, 0, w.out, mine.raw(), w.out);
-      if (w.bias) add_bias(ctx, w.bias, mine);
-      if (w.adapter != nullptr) low_rank_part(ctx, for_adapter.rows_view(first, n), *w.adapter, mine.raw(), w.out);
-      add_row_adapters(ctx, x.rows_view(first, n), rows, first, w, mine);
-    });
+void expert_products(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
+                     std::span<Weight Expert::* const> matrices, Tensor* results) {
+  const std::vector<Share> shares = shares_of(ctx, rows, experts);
+  std::vector<Tensor> for_adapters;
+  for (size_t m = 0; m < matrices.size(); ++m) {
+    for_adapters.push_back(read_by_adapters(ctx, x, experts, matrices[m]));
+    results[m] = ctx.empty({x.rows(), (experts[0].*matrices[m]).out});
   }
-  if (Tape* tape = ctx.tape()) tape->record(&product_backward, ProductNode{x, for_adapter, y, rows, experts.data(), matrix});
-  if (ctx.dry() != nullptr) record_evenly(ctx, x, rows, experts, matrix, y);
-  return y;
+  if (Listener* listener = ctx.listener(); listener != nullptr && ctx.dry() == nullptr)
+    for (Weight Expert::* const matrix : matrices)
+      for (const Share& s : shares) listener->see_input(s.expert->*matrix, x.rows_view(s.row, s.rows));
+  {
+    const ForStep numerics(ctx, rows.rows);
+    std::vector<Stretch> stretches;
+    stretches.reserve(shares.size() * matrices.size());
+    for (const Share& s : shares)
+      for (size_t m = 0; m < matrices.size(); ++m)
+        stretches.push_back({&(s.expert->*matrices[m]), s.row, s.rows, results[m].rows_view(s.row, s.rows).raw()});
+    linear_stretches(ctx, x, stretches);
+    for (size_t m = 0; m < matrices.size() && ctx.dry() == nullptr; ++m) {
+      for (const Share& s : shares) {
+        const Weight& w = s.expert->*matrices[m];
+        const Tensor mine = results[m].rows_view(s.row, s.rows);
+        if (w.bias) add_bias(ctx, w.bias, mine);
+        if (w.adapter != nullptr) low_rank_part(ctx, for_adapters[m].rows_view(s.row, s.rows), *w.adapter, mine.raw(), w.out);
+        add_row_adapters(ctx, x.rows_view(s.row, s.rows), rows, s.row, w, mine);
+      }
+    }
+  }
+  for (size_t m = 0; m < matrices.size(); ++m) {
+    if (Tape* tape = ctx.tape())
+      tape->record(&product_backward, ProductNode{x, for_adapters[m], results[m], rows, experts.data(), matrices[m]});
+    if (ctx.dry() != nullptr) record(ctx, x, shares.size(), experts, matrices[m], results[m]);
+  }
 }
 
 std::pair<Tensor, Tensor> split_pairs(Context& ctx, const Tensor& x) {

@@ -80,19 +80,19 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
 
   const ExpertRows rows = sort_by_expert(ctx, expert, x.rows(), spec.per_row, spec.count);
   const Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
-  Tensor up = expert_product(ctx, sorted, rows, experts, &Expert::in), gate;
+  Tensor up, gate;
   if (experts[0].gate.out > 0) {
-    gate = expert_product(ctx, sorted, rows, experts, &Expert::gate);
+    std::tie(up, gate) = std::tuple_cat(expert_products(ctx, sorted, rows, experts, {&Expert::in, &Expert::gate}));
   } else {
-    std::tie(gate, up) = split_pairs(ctx, up);
+    std::tie(gate, up) = split_pairs(ctx, expert_products(ctx, sorted, rows, experts, {&Expert::in})[0]);
   }
   gate = hook_choices(ctx, "hook_pre", gate, rows);     // [T K, F]
   up = hook_choices(ctx, "hook_pre_linear", up, rows);  // [T K, F]
   Tensor post = spec.limit > 0 ? clamped_gated(ctx, gate, up, spec.limit, spec.slope) : gated(ctx, gate, up, spec.activation);
   post = hook_choices(ctx, "hook_post", post, rows);  // [T K, F]
   const Tensor out =
-      hook_choices(ctx, "hook_expert_out", expert_product(ctx, post, rows, experts, &Expert::out), rows);  // [T K, D]
-  const Tensor y = weighted_sum(ctx, out, weights, rows);                                                  // [T, D]
+      hook_choices(ctx, "hook_expert_out", expert_products(ctx, post, rows, experts, {&Expert::out})[0], rows);  // [T K, D]
+  const Tensor y = weighted_sum(ctx, out, weights, rows);                                                        // [T, D]
   if (dry != nullptr) {
     OpCall call{.op = "expert_mlp", .inputs = {x}, .outputs = {y}, .spec = spec};
     if (routed) call.inputs.push_back(routed);

@@ -131,7 +131,7 @@ struct Node {
 // Runs f(task, thread) for each, on the caller where that is little work.
 template <class F>
 void each_task(Context& ctx, int64_t tasks, int64_t work, F&& f) {
-  ctx.run(tasks, work > 32768, f);
+  ctx.run(tasks, work > 32768, f, [&](int64_t) { return TaskCost{.multiply_adds = work / tasks}; });
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "kernels/table.h"
 #include "ops/dry_run.h"
@@ -21,136 +22,192 @@ constexpr size_t kChunks = 32;       // of a product whose chunks are neither th
 constexpr int64_t kPackedRows = 64;  // f32 weights: from here on packing both sides pays
 // A product of many rows with fewer panels than this takes smaller ones: three panels are no even share for two threads.
 constexpr int64_t kFewPanels = 8, kLeastOutputs = 32;
-constexpr int kMostParts = 8;  // weights that read the same x in one call
+constexpr size_t kNearParts = 8;  // of a call, for which no heap is needed
 // Where outputs lie side by side a chunk is a rectangle: as many chunks as with [out, in], and so an even share for every
 // thread, without reading fewer than 512 bytes at a time. Inputs beyond a rectangle give partial sums, joined in order.
 constexpr int64_t kColumns = 256, kColumnInputs = 128;
 
-// Outputs [first, first + n) of a weight, and where they go.
+// Outputs [first, first + n) of a weight for rows [row, row + rows) of x, and where they go.
 struct Part {
   const Weight* w;
   int64_t first, n;
+  int64_t row, rows;
   void* y;
   int64_t y_stride;
   const float* bias = nullptr;  // of these outputs: added to their sums
 };
 
-const std::byte* part_begin(const Part& p) {
-  return p.w->by_columns ? p.w->data + row_bytes(p.w->dtype, static_cast<size_t>(p.first)) : p.w->stored_row(p.first);
+// One element for each part.
+template <class T>
+class PerPart {
+ public:
+  explicit PerPart(size_t n) : far_(n > kNearParts ? std::make_unique<T[]>(n) : nullptr) {}
+  T* data() { return far_ != nullptr ? far_.get() : near_; }
+  T& operator[](size_t i) { return data()[i]; }
+  const T& operator[](size_t i) const { return (far_ != nullptr ? far_.get() : near_)[i]; }
+
+ private:
+  T near_[kNearParts] = {};
+  std::unique_ptr<T[]> far_;
+};
+
+// Where outputs from `first` on begin.
+const std::byte* outputs_begin(const Weight& w, int64_t first) {
+  return w.by_columns ? w.data + row_bytes(w.dtype, static_cast<size_t>(first)) : w.stored_row(first);
 }
 
 size_t type_index(const Weight& w) { return static_cast<size_t>(w.dtype); }
 
 // Chunks of all parts in one numbering: part i has chunks [begin[i], begin[i + 1]), those of one block of inputs in a row.
-struct Chunks {
-  int64_t begin[kMostParts + 1] = {0};
-  int64_t size[kMostParts] = {0};    // outputs per chunk
-  int64_t strips[kMostParts] = {0};  // chunks per block of inputs
-  size_t parts = 0;
+class Chunks {
+ public:
+  struct OfPart {
+    int64_t begin = 0, end = 0;  // numbers of its chunks
+    int64_t size = 0;            // outputs per chunk
+    int64_t strips = 0;          // chunks per block of inputs
+  };
+  explicit Chunks(size_t parts) : of_(parts) {}
 
   void add(int64_t outputs, int64_t per_chunk, int64_t blocks = 1) {
-    size[parts] = per_chunk;
-    strips[parts] = ceil_div(outputs, per_chunk);
-    begin[parts + 1] = begin[parts] + strips[parts] * blocks;
-    ++parts;
+    const int64_t begin = count(), strips = ceil_div(outputs, per_chunk);
+    of_[parts_++] = {begin, begin + strips * blocks, per_chunk, strips};
   }
-  int64_t count() const { return begin[parts]; }
+  int64_t count() const { return parts_ == 0 ? 0 : of_[parts_ - 1].end; }
   size_t part_of(int64_t chunk) const {
-    size_t i = 0;
-    while (chunk >= begin[i + 1]) ++i;
-    return i;
+    size_t low = 0;
+    for (size_t n = parts_; n > 1;) {  // the part is one of n from `low` on
+      const size_t half = n / 2;
+      if (of_[low + half].begin <= chunk) low += half;
+      n -= half;
+    }
+    return low;
   }
+  const OfPart& operator[](size_t part) const { return of_[part]; }
+
+ private:
+  PerPart<OfPart> of_;
+  size_t parts_ = 0;
 };
 
 struct Chunk {
   size_t part;
   int64_t first, n, block;  // outputs [first, first + n) of the part, block of inputs
+  bool all_inputs;          // there is one block
 };
 
 // y += bias, for outputs [first, first + n) of a part that are sums by now.
-void add_bias(const Part& p, int64_t first, int64_t n, int64_t rows) {
+void add_bias(const Part& p, int64_t first, int64_t n) {
   if (p.bias == nullptr) return;
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < p.rows; ++r) {
     float* y = static_cast<float*>(p.y) + r * p.y_stride + first;
     kernels().add(y, p.bias + first, static_cast<size_t>(n), y);
   }
 }
 
+// What a chunk reads and multiplies.
+TaskCost cost_of(const Part& p, const Chunk& c) {
+  const Weight& w = *p.w;
+  const std::byte* const data = w.data == nullptr ? nullptr : outputs_begin(w, p.first + c.first);
+  if (!w.by_columns) {
+    const auto bytes = c.n * static_cast<int64_t>(row_bytes(w.dtype, static_cast<size_t>(w.in)));
+    return {.data = data, .bytes = bytes, .multiply_adds = p.rows * c.n * w.in};
+  }
+  const int64_t inputs = c.all_inputs ? w.in : std::min(kColumnInputs, w.in - c.block * kColumnInputs);
+  return {.bytes = inputs * static_cast<int64_t>(row_bytes(w.dtype, static_cast<size_t>(c.n))),
+          .multiply_adds = p.rows * c.n * inputs};
+}
+
 // Runs f(chunk, thread) for all chunks; on the caller alone if there is too little to share.
 template <class F>
 void run_chunks(Context& ctx, const Chunks& chunks, const Part* parts, bool share, F&& f) {
-  const auto one = [&](int64_t number, int thread) {
+  const auto chunk_of = [&](int64_t number) {
     const size_t i = chunks.part_of(number);
-    const int64_t in_part = number - chunks.begin[i], first = in_part % chunks.strips[i] * chunks.size[i];
-    f(Chunk{i, first, std::min(chunks.size[i], parts[i].n - first), in_part / chunks.strips[i]}, thread);
+    const Chunks::OfPart& of = chunks[i];
+    const int64_t in_part = number - of.begin, first = in_part % of.strips * of.size;
+    const bool all_inputs = of.end - of.begin == of.strips;
+    return Chunk{i, first, std::min(of.size, parts[i].n - first), in_part / of.strips, all_inputs};
   };
-  ctx.run(chunks.count(), share, one);
+  ctx.run(
+      chunks.count(), share, [&](int64_t number, int thread) { f(chunk_of(number), thread); },
+      [&](int64_t number) {
+        const Chunk c = chunk_of(number);
+        return cost_of(parts[c.part], c);
+      });
 }
 
 // y += partial[0] + partial[1] + …, one after the other; each is [rows, n].
-void join(Context& ctx, const Part& p, const float* partial, int64_t partials, int64_t rows) {
+void join(Context& ctx, const Part& p, const float* partial, int64_t partials) {
   constexpr int64_t kStrip = 1024;  // elements of y that stay in the first cache while the partial sums pass
   const int64_t strips = ceil_div(p.n, kStrip);
-  parallel_for(ctx, rows * strips, kStrip * partials, [&](int64_t first, int64_t n) {
+  parallel_for(ctx, p.rows * strips, kStrip * partials, [&](int64_t first, int64_t n) {
     for (int64_t item = first; item < first + n; ++item) {
       const int64_t row = item / strips, column = item % strips * kStrip;
       const auto width = static_cast<size_t>(std::min(kStrip, p.n - column));
       float* y = static_cast<float*>(p.y) + row * p.y_stride + column;
-      for (int64_t b = 0; b < partials; ++b) kernels().add(y, partial + (b * rows + row) * p.n + column, width, y);
+      for (int64_t b = 0; b < partials; ++b) kernels().add(y, partial + (b * p.rows + row) * p.n + column, width, y);
     }
   });
 }
 
 void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) {
   const KernelTable& k = kernels();
-  const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size()), row_blocks = activation_blocks(in);
+  const auto in = static_cast<size_t>(x.row_size()), row_blocks = activation_blocks(in);
   const ActivationBlock* blocks = nullptr;
   for (size_t i = 0; i < n_parts && blocks == nullptr; ++i) {
     if (k.dot_rows_int8[type_index(*parts[i].w)] == nullptr || ctx.numerics.f32) continue;
-    auto* quantized = ctx.scratch<ActivationBlock>(rows * row_blocks);
-    ctx.run(x.rows(), false,
-            [&](int64_t r, int) { k.quantize_int8(x.row<float>(r), in, quantized + static_cast<size_t>(r) * row_blocks); });
+    auto* quantized = ctx.scratch<ActivationBlock>(static_cast<size_t>(x.rows()) * row_blocks);
+    parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r)
+        k.quantize_int8(x.row<float>(r), in, quantized + static_cast<size_t>(r) * row_blocks);
+    });
     blocks = quantized;
   }
-  Chunks chunks;
-  size_t bytes = 0;
-  for (size_t i = 0; i < n_parts; ++i) bytes += row_bytes(parts[i].w->dtype, in) * static_cast<size_t>(parts[i].n);
+  Chunks chunks(n_parts);
+  size_t bytes = 0, work = 0;  // bytes, once and for every row
+  for (size_t i = 0; i < n_parts; ++i) {
+    const size_t of_part = row_bytes(parts[i].w->dtype, in) * static_cast<size_t>(parts[i].n);
+    bytes += of_part;
+    work += of_part * static_cast<size_t>(parts[i].rows);
+  }
   const size_t chunk_bytes = std::clamp(bytes / kChunks, kLeastChunk, kMostChunk);
   const int64_t blocks_of_inputs = std::max<int64_t>(1, ceil_div(x.row_size(), kColumnInputs));
-  float* partial[kMostParts] = {};  // by columns: [block - 1][row][output]
+  PerPart<float*> partial(n_parts);  // by columns: [block - 1][row][output]
   for (size_t i = 0; i < n_parts; ++i) {
     const size_t per_output = row_bytes(parts[i].w->dtype, in);
     if (parts[i].w->by_columns) {
       chunks.add(parts[i].n, kColumns, blocks_of_inputs);
-      partial[i] = ctx.scratch<float>(static_cast<size_t>(blocks_of_inputs - 1) * rows * static_cast<size_t>(parts[i].n));
+      partial[i] = ctx.scratch<float>(static_cast<size_t>((blocks_of_inputs - 1) * parts[i].rows * parts[i].n));
     } else {
       const size_t eights = chunk_bytes / (8 * std::max<size_t>(per_output, 1));
       chunks.add(parts[i].n, static_cast<int64_t>(8 * std::max<size_t>(eights, 1)));
     }
   }
-  run_chunks(ctx, chunks, parts, bytes * rows > kShared, [&](const Chunk& c, int) {
+  run_chunks(ctx, chunks, parts, work > kShared, [&](const Chunk& c, int) {
     const Part& p = parts[c.part];
     const Weight& w = *p.w;
-    const std::byte* data = part_begin({&w, p.first + c.first, c.n, nullptr, 0});
+    const std::byte* data = outputs_begin(w, p.first + c.first);
+    const float* const x_rows = x.row<float>(p.row);
+    const auto rows = static_cast<size_t>(p.rows);
     float* y = static_cast<float*>(p.y) + c.first;
     const auto stride = static_cast<size_t>(p.y_stride), outputs = static_cast<size_t>(c.n);
     if (w.by_columns) {
       const auto input = static_cast<size_t>(c.block * kColumnInputs), inputs = std::min<size_t>(kColumnInputs, in - input);
       const auto width = static_cast<size_t>(p.n);
       float* sums = c.block == 0 ? y : partial[c.part] + static_cast<size_t>(c.block - 1) * rows * width + c.first;
-      k.dot_columns[type_index(w)](data + input * w.stride, w.stride, outputs, inputs, x.data<float>() + input, in, rows, sums,
+      k.dot_columns[type_index(w)](data + input * w.stride, w.stride, outputs, inputs, x_rows + input, in, rows, sums,
                                    c.block == 0 ? stride : width);
     } else if (k.dot_rows_int8[type_index(w)] != nullptr && blocks != nullptr) {
-      k.dot_rows_int8[type_index(w)](data, w.stride, outputs, in, blocks, row_blocks, rows, y, stride);
+      k.dot_rows_int8[type_index(w)](data, w.stride, outputs, in, blocks + static_cast<size_t>(p.row) * row_blocks, row_blocks,
+                                     rows, y, stride);
     } else {
-      k.dot_rows[type_index(w)](data, w.stride, outputs, in, x.data<float>(), in, rows, y, stride);
+      k.dot_rows[type_index(w)](data, w.stride, outputs, in, x_rows, in, rows, y, stride);
     }
-    if (!w.by_columns) add_bias(p, c.first, c.n, x.rows());
+    if (!w.by_columns) add_bias(p, c.first, c.n);
   });
   for (size_t i = 0; i < n_parts; ++i) {
     if (!parts[i].w->by_columns) continue;
-    join(ctx, parts[i], partial[i], blocks_of_inputs - 1, x.rows());
-    ctx.run(1, false, [&](int64_t, int) { add_bias(parts[i], 0, parts[i].n, x.rows()); });
+    join(ctx, parts[i], partial[i], blocks_of_inputs - 1);
+    ctx.run(1, false, [&](int64_t, int) { add_bias(parts[i], 0, parts[i].n); });
   }
 }
 
@@ -160,7 +217,7 @@ ReadNext panel_read(const Part& p, int64_t first, int64_t n, size_t input, size_
   if (first >= p.n) return {};
   n = std::min(n, p.n - first);
   depth = std::min(depth, static_cast<size_t>(w.in) - input);
-  const std::byte* begin = part_begin({&w, p.first + first, n, nullptr, 0});
+  const std::byte* begin = outputs_begin(w, p.first + first);
   if (w.by_columns) return {begin + input * w.stride, depth, row_bytes(w.dtype, static_cast<size_t>(n)), w.stride};
   return {begin + row_bytes(w.dtype, input), static_cast<size_t>(n), row_bytes(w.dtype, depth), w.stride};
 }
@@ -172,29 +229,44 @@ bool lies_as_read(const PanelKernels& panel, const Weight& w) {
 
 // All parts go through the same panel routines: the caller groups them.
 void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts, const PanelKernels& panel) {
-  const auto rows = static_cast<size_t>(x.rows()), in = static_cast<size_t>(x.row_size());
-  const float* data = x.data<float>();
-  std::byte* packed = nullptr;
-  if (const size_t bytes = panel.x_bytes(rows, in); bytes > 0) {
-    packed = ctx.scratch<std::byte>(bytes);
-    constexpr size_t kRows = 32;
-    ctx.run(static_cast<int64_t>((rows + kRows - 1) / kRows), [&](int64_t chunk, int) {
-      const size_t row0 = static_cast<size_t>(chunk) * kRows;
-      panel.pack_x(data, in, row0, std::min(kRows, rows - row0), rows, in, packed);
-    });
+  const auto in = static_cast<size_t>(x.row_size());
+  PerPart<std::byte*> packed(n_parts);  // x's rows of each part; parts of the same rows stand side by side and share them
+  constexpr int64_t kRows = 32;
+  Chunks strips(n_parts);
+  for (size_t i = 0; i < n_parts; ++i) {
+    const Part& p = parts[i];
+    const bool same = i > 0 && p.row == parts[i - 1].row && p.rows == parts[i - 1].rows;
+    const size_t bytes = same ? 0 : panel.x_bytes(static_cast<size_t>(p.rows), in);
+    packed[i] = same ? packed[i - 1] : bytes > 0 ? ctx.scratch<std::byte>(bytes) : nullptr;
+    strips.add(bytes > 0 ? p.rows : 0, kRows);
   }
+  ctx.run(
+      strips.count(), true,
+      [&](int64_t strip, int) {
+        const size_t i = strips.part_of(strip);
+        const auto rows = static_cast<size_t>(parts[i].rows), row0 = static_cast<size_t>((strip - strips[i].begin) * kRows);
+        panel.pack_x(x.row<float>(parts[i].row), in, row0, std::min(static_cast<size_t>(kRows), rows - row0), rows, in,
+                     packed[i]);
+      },
+      [&](int64_t strip) {
+        const size_t i = strips.part_of(strip);
+        return TaskCost{.elements = std::min(kRows, parts[i].rows - (strip - strips[i].begin) * kRows) * x.row_size()};
+      });
   const size_t panel_bytes = (panel.panel_bytes + 63) & ~size_t{63};
   auto* panels = ctx.scratch<std::byte>(panel_bytes * static_cast<size_t>(ctx.pool().threads()));
   int64_t outputs = 0, per_chunk = static_cast<int64_t>(panel.outputs);
   for (size_t i = 0; i < n_parts; ++i) outputs += parts[i].n;
   if (outputs < kFewPanels * per_chunk)
     per_chunk = std::min(per_chunk, std::max(kLeastOutputs, ceil_div(outputs, kFewPanels * 16) * 16));
-  Chunks chunks;
+  Chunks chunks(n_parts);
   for (size_t i = 0; i < n_parts; ++i) chunks.add(parts[i].n, per_chunk);
   run_chunks(ctx, chunks, parts, true, [&](const Chunk& c, int thread) {
     const Part& p = parts[c.part];
     const Weight& w = *p.w;
-    const std::byte* weights = part_begin({&w, p.first + c.first, c.n, nullptr, 0});
+    const std::byte* weights = outputs_begin(w, p.first + c.first);
+    const float* const data = x.row<float>(p.row);
+    const std::byte* const x_packed = packed[c.part];
+    const auto rows = static_cast<size_t>(p.rows);
     std::byte* mine = panels + panel_bytes * static_cast<size_t>(thread);
     float* y = static_cast<float*>(p.y) + c.first;
     const auto n = static_cast<size_t>(c.n);
@@ -205,25 +277,26 @@ void many_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts,
                                             : panel_read(p, c.first + c.n, c.n, 0, panel.depth);
       const auto y_stride = static_cast<size_t>(p.y_stride);
       if (rows <= kRowsInPlace && lies_as_read(panel, w)) {
-        panel.multiply_in_place(weights, w.stride, packed, rows, in, k0, depth, n, y, y_stride, k0 > 0, next);
+        panel.multiply_in_place(weights, w.stride, x_packed, rows, in, k0, depth, n, y, y_stride, k0 > 0, next);
         continue;
       }
       panel.expand(w.dtype, weights, w.stride, w.by_columns, n, k0, depth, mine);
-      panel.multiply(mine, data, in, packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, y_stride, k0 > 0, next);
+      panel.multiply(mine, data, in, x_packed, rows, 0, rows, in, k0, depth, w.by_columns, n, y, y_stride, k0 > 0, next);
     }
-    add_bias(p, c.first, c.n, x.rows());
+    add_bias(p, c.first, c.n);
   });
 }
 
 // f32 weights. In f32 the bits are those of the panels: the same sums in the same order (tests/engine/kernels/packed_test.cpp).
 void packed_part(Context& ctx, const Tensor& x, const Part& p) {
-  const Operand weights{reinterpret_cast<const float*>(part_begin(p)), p.w->stride / sizeof(float), !p.w->by_columns};
+  const Operand weights{reinterpret_cast<const float*>(outputs_begin(*p.w, p.first)), p.w->stride / sizeof(float),
+                        !p.w->by_columns};
   const auto in = static_cast<size_t>(x.row_size());
-  packed_product(ctx, {x.data<float>(), in}, weights, static_cast<size_t>(x.rows()), static_cast<size_t>(p.n), in,
+  packed_product(ctx, {x.row<float>(p.row), in}, weights, static_cast<size_t>(p.rows), static_cast<size_t>(p.n), in,
                  static_cast<float*>(p.y), static_cast<size_t>(p.y_stride), false);
   if (p.bias != nullptr)
-    parallel_for(ctx, x.rows(), p.n, [&](int64_t first, int64_t n) {
-      add_bias({p.w, p.first, p.n, static_cast<float*>(p.y) + first * p.y_stride, p.y_stride, p.bias}, 0, p.n, n);
+    parallel_for(ctx, p.rows, p.n, [&](int64_t first, int64_t n) {
+      add_bias({p.w, p.first, p.n, p.row + first, n, static_cast<float*>(p.y) + first * p.y_stride, p.y_stride, p.bias}, 0, p.n);
     });
 }
 
@@ -231,9 +304,9 @@ void packed_part(Context& ctx, const Tensor& x, const Part& p) {
 void in_double(Context& ctx, const Tensor& x, const Part& p) {
   const int64_t in = x.row_size();
   ctx.run(p.n, [&](int64_t j, int) {
-    for (int64_t r = 0; r < x.rows(); ++r) {
+    for (int64_t r = 0; r < p.rows; ++r) {
       double sum = 0;
-      for (int64_t i = 0; i < in; ++i) sum += x.row<double>(r)[i] * p.w->at<double>(p.first + j, i);
+      for (int64_t i = 0; i < in; ++i) sum += x.row<double>(p.row + r)[i] * p.w->at<double>(p.first + j, i);
       static_cast<double*>(p.y)[r * p.y_stride + j] = sum;
     }
   });
@@ -245,23 +318,25 @@ void multiply(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
     return;
   }
   const auto scratch = ctx.frame();
-  const bool few = x.rows() <= static_cast<int64_t>(kFewRows) && !ctx.numerics.exact;
+  int64_t most_rows = 0;
+  for (size_t i = 0; i < n_parts; ++i) most_rows = std::max(most_rows, parts[i].rows);
+  const bool few = most_rows <= static_cast<int64_t>(kFewRows) && !ctx.numerics.exact;
   if (few) return few_rows(ctx, x, parts, n_parts);
   const KernelTable& k = kernels();
-  Part by_panel[kMostParts];
+  PerPart<Part> by_panel(n_parts);
   size_t n_by_panel = 0;
   for (size_t i = 0; i < n_parts; ++i) {
-    if (parts[i].w->dtype == DType::f32 && (x.rows() >= kPackedRows || ctx.numerics.bf16))
+    if (parts[i].w->dtype == DType::f32 && (parts[i].rows >= kPackedRows || ctx.numerics.bf16))
       packed_part(ctx, x, parts[i]);
     else
       by_panel[n_by_panel++] = parts[i];
   }
   for (const PanelKernels* panel : {&k.panel_f32, &k.panel_bf16, &k.panel_int8}) {
-    Part chosen[kMostParts];
+    PerPart<Part> chosen(n_by_panel);
     size_t n = 0;
     for (size_t i = 0; i < n_by_panel; ++i)
-      if (&panel_for(k, ctx.numerics, by_panel[i].w->dtype, x.rows()) == panel) chosen[n++] = by_panel[i];
-    if (n > 0) many_rows(ctx, x, chosen, n, *panel);
+      if (&panel_for(k, ctx.numerics, by_panel[i].w->dtype, by_panel[i].rows) == panel) chosen[n++] = by_panel[i];
+    if (n > 0) many_rows(ctx, x, chosen.data(), n, *panel);
   }
 }
 
@@ -316,18 +391,17 @@ void add_bias(Context& ctx, const Vector& bias, const Tensor& y) {
 }
 
 void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor* results, size_t n) {
-  VITRINE_CHECK(n <= kMostParts, "few weights read the same x");
-  Part parts[kMostParts];
+  PerPart<Part> parts(n);
   for (size_t i = 0; i < n; ++i) {
     const Weight& w = weights[i];
     check_linear(x, w);
     results[i] = ctx.empty({x.rows(), w.out});
-    parts[i] = {&w, 0, w.out, results[i].raw(), w.out};
+    parts[i] = {&w, 0, w.out, 0, x.rows(), results[i].raw(), w.out};
     if (w.bias && w.bias.dtype == DType::f32 && x.dtype() == DType::f32) parts[i].bias = static_cast<const float*>(w.bias.data);
   }
   if (Listener* listener = ctx.listener())
     for (size_t i = 0; i < n; ++i) listener->see_input(weights[i], x);
-  multiply(ctx, x, parts, n);
+  multiply(ctx, x, parts.data(), n);
   for (size_t i = 0; i < n; ++i) {
     const Weight& w = weights[i];
     if (w.bias && parts[i].bias == nullptr) add_bias(ctx, w.bias, results[i]);
@@ -347,8 +421,18 @@ Tensor linear(Context& ctx, const Tensor& x, const Weight& w) {
 
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride) {
   check_linear(x, w);
-  const Part part{&w, first, n, y, y_stride};
+  const Part part{&w, first, n, 0, x.rows(), y, y_stride};
   multiply(ctx, x, &part, 1);
+}
+
+void linear_stretches(Context& ctx, const Tensor& x, std::span<const Stretch> stretches) {
+  PerPart<Part> parts(stretches.size());
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const Stretch& s = stretches[i];
+    check_linear(x, *s.w);
+    parts[i] = {s.w, 0, s.w->out, s.row, s.rows, s.y, s.w->out};
+  }
+  multiply(ctx, x, parts.data(), stretches.size());
 }
 
 }  // namespace vitrine

@@ -2,6 +2,7 @@
 // Matrix products with stored weights.
 #include <array>
 #include <functional>
+#include <span>
 
 #include "ops/context.h"
 #include "ops/weight.h"
@@ -30,6 +31,17 @@ void add_bias(Context& ctx, const Vector& bias, const Tensor& y);
 /// As linear(x, w) into memory of the caller's: y [rows, out] with y_stride elements between rows. Not recorded.
 /// first, n: outputs [first, first + n) only, so that a head is read in chunks of the vocabulary. Sums only: no bias.
 void linear_part(Context& ctx, const Tensor& x, const Weight& w, int64_t first, int64_t n, void* y, int64_t y_stride);
+
+/// Rows [row, row + rows) of x and the weight that they meet; y [rows, out].
+struct Stretch {
+  const Weight* w;
+  int64_t row, rows;
+  void* y;
+};
+/// The products of several weights, each with rows of its own, in one parallel region. Sums only, not recorded. The bits are
+/// those of linear_part() for each, if all have at most kFewRows rows or all go as many (Numerics::exact). Weights of the same
+/// rows stand side by side, so that x is converted once.
+void linear_stretches(Context& ctx, const Tensor& x, std::span<const Stretch> stretches);
 
 /// Backward of linear_part: dx += dy W[first .. first + n), and the same part of W's (not the bias's) gradient.
 /// dx may be empty; add false: it is set instead; set_w: so is that part of W's gradient, which is for the caller to know

@@ -61,8 +61,12 @@ Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spe
                      " for " + std::to_string(step.rows()) +
                      " rows; expected [rows, heads, head_dim] and an even number <= head_dim");
   const Tensor y = ctx.empty(x.shape());
-  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "rope", .inputs = {x}, .outputs = {y}, .spec = spec});
-  if (ctx.dry() != nullptr && ctx.tape() == nullptr) return y;  // angles are not needed
+  const auto each_row = [&](auto&& f) { parallel_for(ctx, x.rows(), x.row_size(), f); };
+  if (DryRun* dry = ctx.dry()) {
+    each_row([](int64_t, int64_t) {});
+    dry->add(ctx, {.op = "rope", .inputs = {x}, .outputs = {y}, .spec = spec});
+    if (ctx.tape() == nullptr) return y;  // angles are not needed
+  }
   const Step::Angles& angles = step.angles(spec);
   const auto heads = static_cast<size_t>(x.dim(1)), head_dim = static_cast<size_t>(x.dim(2));
   const auto turning = static_cast<size_t>(spec.rotary_dim), half = turning / 2;
@@ -70,18 +74,19 @@ Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spe
     const auto scratch = ctx.frame();
     const bool wide = x.dtype() == DType::f64;
     const WideAngles in_double = wide ? widen(ctx, angles) : WideAngles{};
-    parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
-      for (int64_t r = first; r < first + n; ++r) {
-        const size_t at = static_cast<size_t>(r) * half;
-        if (wide) {
-          rope_reference<double>(x.row<double>(r), in_double.cos + at, in_double.sin + at, spec.layout, heads, head_dim, turning,
-                                 y.row<double>(r));
-        } else {
-          kernels().rope(x.row<float>(r), &angles.cos[at], &angles.sin[at], spec.layout, heads, head_dim, turning,
-                         y.row<float>(r));
+    if (ctx.dry() == nullptr)
+      each_row([&](int64_t first, int64_t n) {
+        for (int64_t r = first; r < first + n; ++r) {
+          const size_t at = static_cast<size_t>(r) * half;
+          if (wide) {
+            rope_reference<double>(x.row<double>(r), in_double.cos + at, in_double.sin + at, spec.layout, heads, head_dim,
+                                   turning, y.row<double>(r));
+          } else {
+            kernels().rope(x.row<float>(r), &angles.cos[at], &angles.sin[at], spec.layout, heads, head_dim, turning,
+                           y.row<float>(r));
+          }
         }
-      }
-    });
+      });
   }
   if (Tape* tape = ctx.tape()) tape->record(&rope_node_backward, RopeNode{x, y, &step, spec});
   return y;

@@ -12,15 +12,15 @@ namespace vitrine {
 template <class F>
 void parallel_for(Context& ctx, int64_t count, int64_t each, F&& f) {
   constexpr int64_t kChunk = 16384;  // elements per chunk
-  if (count * each <= 2 * kChunk) {
-    if (count > 0 && ctx.dry() == nullptr) f(int64_t{0}, count);
-    return;
-  }
-  const int64_t per_chunk = std::max<int64_t>(1, kChunk / std::max<int64_t>(1, each));
-  ctx.run((count + per_chunk - 1) / per_chunk, [&](int64_t chunk, int) {
-    const int64_t first = chunk * per_chunk;
-    f(first, std::min(per_chunk, count - first));
-  });
+  if (count <= 0) return;
+  const bool share = count * each > 2 * kChunk;
+  const int64_t per_chunk = share ? std::max<int64_t>(1, kChunk / std::max<int64_t>(1, each)) : count;
+  ctx.run((count + per_chunk - 1) / per_chunk, share,
+          [&](int64_t chunk, int) {
+            const int64_t first = chunk * per_chunk;
+            f(first, std::min(per_chunk, count - first));
+          },
+          [&](int64_t chunk) { return TaskCost{.elements = each * std::min(per_chunk, count - chunk * per_chunk)}; });
 }
 
 /// The kernel for floats, the definition for gradient checks in double.
