@@ -18,7 +18,9 @@ namespace {
 // A product of few rows: weights read per chunk, and in all from where on threads share it (a region costs about as much as
 // reading 16 KiB).
 constexpr size_t kMostChunk = size_t{64} << 10, kLeastChunk = size_t{8} << 10, kShared = size_t{24} << 10;
-constexpr size_t kChunks = 32;       // of a product whose chunks are neither the largest nor the smallest
+// Of a product whose chunks are neither the largest nor the smallest: ten for each of 64 threads, so that rounding to whole
+// chunks gives no thread a tenth more than its part.
+constexpr size_t kChunks = 640;
 constexpr int64_t kPackedRows = 64;  // f32 weights: from here on packing both sides pays
 // A product of many rows with fewer panels than this takes smaller ones: three panels are no even share for two threads.
 constexpr int64_t kFewPanels = 8, kLeastOutputs = 32;
