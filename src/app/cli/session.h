@@ -18,6 +18,7 @@ struct ModelOptions {
   std::string adapter;            // a folder in PEFT's format; empty: none
   std::vector<std::string> lora;  // --lora (cli/lora_option.h)
   int64_t threads = 0;
+  std::string pin = "none";
   std::string compute = "auto";
   std::string cache_keys = "auto", cache_values = "auto", load = "map";  // caches: f32 for scores, narrower for writing
   bool exact = false;

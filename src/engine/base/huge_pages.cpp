@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cpu_topology.h"
+
 namespace vitrine {
 namespace {
 
@@ -61,7 +63,8 @@ void unmap_huge_pages(std::span<std::byte> pages) {
   if (!pages.empty()) ::munmap(pages.data(), pages.size());
 }
 
-HugePageCopy::HugePageCopy(std::vector<std::span<const std::byte>> maps) : maps_(std::move(maps)) {
+HugePageCopy::HugePageCopy(std::vector<std::span<const std::byte>> maps, Near near)
+    : maps_(std::move(maps)), near_(std::move(near)) {
 #ifdef __linux__
   thread_ = std::thread([this] { copy(); });
 #endif
@@ -80,10 +83,23 @@ void HugePageCopy::copy() {
 #ifdef __linux__
   // Those who compute go first.
   static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10));
+  const std::vector<int> anywhere = allowed_cpus();
+  std::span<const int> here = anywhere;
+  const auto near = [&](const std::byte* page) {
+    const std::span<const int> cpus = near_ ? near_({page, kHugePage}) : std::span<const int>();
+    return cpus.empty() ? std::span<const int>(anywhere) : cpus;
+  };
   for (const std::span<const std::byte> map : maps_) {
     size_t at = (kHugePage - address_of(map.data()) % kHugePage) % kHugePage;
     for (size_t piece; at + kHugePage <= map.size() && !stop_; at += piece) {
       piece = std::min(kPiece, (map.size() - at) / kHugePage * kHugePage);
+      if (near_) {
+        const std::span<const int> cpus = near(map.data() + at);
+        size_t together = kHugePage;  // pages that belong there too
+        while (together < piece && std::ranges::equal(near(map.data() + at + together), cpus)) together += kHugePage;
+        piece = together;
+        if (!std::ranges::equal(cpus, here) && stay_on(cpus)) here = cpus;  // where it is not allowed, pages lie anywhere
+      }
       if (!exchange(map.subspan(at, piece))) return;
       bytes_ += piece;
     }

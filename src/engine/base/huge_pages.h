@@ -2,6 +2,7 @@
 // Mapped files in huge pages: reading weights from them misses fewer translations of addresses than from the page cache.
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -14,8 +15,10 @@ namespace vitrine {
 /// opens as fast again; its pages are no longer this process's.
 class HugePageCopy {
  public:
-  /// The maps must stay until this is destroyed, which waits for the piece at hand (32 MiB).
-  explicit HugePageCopy(std::vector<std::span<const std::byte>> maps);
+  /// The processors on which a huge page shall be copied, so that it lies in the memory near them; empty: any.
+  using Near = std::function<std::span<const int>(std::span<const std::byte> page)>;
+  /// The maps must stay until this is destroyed, which waits for the piece at hand (32 MiB). What `near` gives must stay too.
+  explicit HugePageCopy(std::vector<std::span<const std::byte>> maps, Near near = {});
   ~HugePageCopy();
   HugePageCopy(const HugePageCopy&) = delete;
   HugePageCopy& operator=(const HugePageCopy&) = delete;
@@ -29,6 +32,7 @@ class HugePageCopy {
   void copy();
 
   std::vector<std::span<const std::byte>> maps_;
+  Near near_;
   std::atomic<size_t> bytes_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;

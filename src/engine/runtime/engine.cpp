@@ -22,6 +22,17 @@ namespace {
 // A copy costs about as much as four steps and gains up to a fifth of each.
 constexpr int kStepsBeforeCopy = 32;
 
+std::vector<Cpu> pinned_cpus(const EngineOptions& options) {
+  if (options.pin == Pin::none) return {};
+  return cpus_for_threads(read_cpus(), allowed_cpus(), options.threads > 0 ? options.threads : usable_cores());
+}
+
+std::vector<int> numbers_of(const std::vector<Cpu>& cpus) {
+  std::vector<int> numbers;
+  for (const Cpu& cpu : cpus) numbers.push_back(cpu.number);
+  return numbers;
+}
+
 }  // namespace
 
 Load load_named(std::string_view name) {
@@ -29,6 +40,12 @@ Load load_named(std::string_view name) {
   if (name == "copy") return Load::copy;
   if (name == "auto") return Load::automatic;
   throw UsageError("--load is \"" + std::string(name) + "\"; expected map, copy or auto");
+}
+
+Pin pin_named(std::string_view name) {
+  if (name == "none") return Pin::none;
+  if (name == "cores") return Pin::cores;
+  throw UsageError("--pin is \"" + std::string(name) + "\"; expected none or cores");
 }
 
 CacheTypes cache_types_for(const OpenedModel& opened, const Numerics& numerics) {
@@ -65,7 +82,8 @@ Engine::Engine(std::string_view model, const EngineOptions& options) : Engine(op
 Engine::Engine(OpenedModel opened, const EngineOptions& options)
     : opened_(std::move(opened)),
       shape_(opened_.model->shape()),
-      pool_(options.threads),
+      pinned_(pinned_cpus(options)),
+      pool_(options.threads, numbers_of(pinned_)),
       ctx_(pool_),
       cache_types_(options.cache),
       decoding_types_(options.decode_narrow ? cache_types_for(opened_, options.numerics) : options.cache),
@@ -94,7 +112,13 @@ void Engine::copy_weights() {
   }
   const size_t available = available_memory();
   if (available != 0 && available / 5 * 4 < bytes) maps.clear();
-  copy_ = std::make_unique<HugePageCopy>(std::move(maps));
+  HugePageCopy::Near near;
+  if (std::any_of(pinned_.begin(), pinned_.end(), [&](const Cpu& cpu) { return cpu.node != pinned_[0].node; })) {
+    places_ = std::make_unique<WeightPlaces>(read_pieces(model(), ctx_.numerics, pool_.threads()), pinned_,
+                                             only_allowed(read_cpus(), allowed_cpus()));
+    near = [places = places_.get()](std::span<const std::byte> page) { return places->near(page); };
+  }
+  copy_ = std::make_unique<HugePageCopy>(std::move(maps), std::move(near));
 }
 
 void Engine::wait_for_copy() {

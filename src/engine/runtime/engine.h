@@ -14,6 +14,7 @@
 #include "ops/context.h"
 #include "ops/kv_cache.h"
 #include "runtime/logits.h"
+#include "runtime/weight_places.h"
 #include "tokenizer/tokenizer.h"
 
 namespace vitrine {
@@ -27,8 +28,17 @@ enum class Load : uint8_t {
 /// Errors: UsageError that names --load, what was found and the three words.
 Load load_named(std::string_view name);
 
+/// Whether threads stay on one processor each.
+enum class Pin : uint8_t {
+  none,   // the system moves them: right where other programs run too
+  cores,  // cpus_for_threads(); weights that are copied to huge pages lie near the threads that read them
+};
+/// Errors: UsageError that names --pin, what was found and the two words.
+Pin pin_named(std::string_view name);
+
 struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
+  Pin pin = Pin::none;
   Numerics numerics = {};
   CacheTypes cache = {};         // of the caches that make_cache gives
   bool decode_narrow = false;    // those of decoding_cache have the types of cache_types_for() instead
@@ -164,6 +174,7 @@ class Engine {
 
   OpenedModel opened_;
   ModelShape shape_;
+  std::vector<Cpu> pinned_;  // the processor of each thread; empty: they are not pinned
   ThreadPool pool_;
   Context ctx_;
   ScaledAdapters adapters_;
@@ -172,8 +183,9 @@ class Engine {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::string no_tokenizer_;  // why there is none
   Load load_;
-  int short_steps_ = 0;                 // that were run
-  std::unique_ptr<HugePageCopy> copy_;  // ends before the maps do
+  int short_steps_ = 0;                   // that were run
+  std::unique_ptr<WeightPlaces> places_;  // of a machine with several nodes
+  std::unique_ptr<HugePageCopy> copy_;    // ends before the maps do
 };
 
 /// The chat template of a model's files, or nothing: chat_template.jinja, tokenizer_config.json's chat_template (the one
