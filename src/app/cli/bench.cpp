@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "cli/bench_plan.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
 #include "cli/limits.h"
@@ -21,6 +22,8 @@ namespace {
 
 struct BenchArguments {
   ModelOptions model;
+  bool plan = false;
+  std::string weights;
   int64_t prompt = 0, decode = 32, repeat = 3, sequences = 1, depth = 0;
 };
 
@@ -80,6 +83,7 @@ double layer_numbers(Engine& engine) {
 }
 
 void run_bench(const BenchArguments& o) {
+  if (o.plan) return print_thread_plan(o.model, {.prompt = o.prompt, .depth = o.depth, .weights = o.weights});
   const Stopwatch opening;
   Engine engine = open_engine(o.model);
   const double open_ms = opening.ms();
@@ -174,13 +178,25 @@ void run_bench(const BenchArguments& o) {
 Action define_bench(CLI::App& app) {
   auto o = std::make_shared<BenchArguments>();
   add_count(app, "--prompt", o->prompt, 1, int64_t{1} << 30, "Tokens of prefill; default: 512, or the context length");
-  add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
-  add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
+  CLI::Option* const decode = add_count(app, "--decode", o->decode, 1, int64_t{1} << 30, "Tokens of decode (default 32)");
+  CLI::Option* const sequences =
+      add_count(app, "--sequences", o->sequences, 1, 4096, "Sequences that decode together (default 1)");
   add_count(app, "--depth", o->depth, 0, int64_t{1} << 30, "Positions in the cache before both (default 0)");
-  add_count(app, "--repeat", o->repeat, 1, 1000, "Number of runs; the median is used (default 3)");
+  CLI::Option* const repeat = add_count(app, "--repeat", o->repeat, 1, 1000, "Number of runs; the median is used (default 3)");
+  CLI::Option* const plan =
+      app.add_flag("--plan", o->plan,
+                   "Run nothing, and show how one prefill step and one decode step fall to --threads: parallel regions, their "
+                   "chunks, bytes and multiply-adds per thread. A config.json alone is enough")
+          ->excludes(decode)
+          ->excludes(sequences)
+          ->excludes(repeat);
+  add_choice(app, "--weights", o->weights, "f32|f16|bf16|q8_0|q4_0",
+             "Plan for weights of this type; default: as the files have them, bf16 for a configuration alone")
+      ->needs(plan);
   add_model_options(app, o->model);
   add_decoding_cache_types(app, o->model);
   add_load(app, o->model);
+  for (const char* unused : {"--pin", "--load", "--adapter"}) plan->excludes(app.get_option(unused));
   return [o] { run_bench(*o); };
 }
 
@@ -190,6 +206,6 @@ const Command bench_command = {
     "bench", "Measure the machine's limits and the model's share of them",
     "Prefill is compared with the peak of f32 multiply-adds in registers (tile instructions can exceed it), decode with the "
     "speed at which the weights can be read. Use an idle machine.",
-    "vitrine bench --prompt 64 --decode 8 --repeat 1", define_bench};
+    "vitrine bench --prompt 64 --decode 8 --repeat 1\nvitrine bench --plan --threads 64", define_bench};
 
 }  // namespace vitrine::cli

@@ -1,7 +1,7 @@
 # The program: build/<preset>/vitrine, with the shipped model beside it and its manual written by itself.
 get_target_property(sources vitrine_cli SOURCES)
 if(VITRINE_ENGINE_ONLY)
-  set(engine_files app bench chat commands completion describe detokenize generate_options heat_map limits lora_option manual options
+  set(engine_files app bench bench_plan chat commands completion describe detokenize generate_options heat_map limits lora_option manual options
     other_names output predict progress session stop_signals text_table tokenize tokenizer_train version without/commands)
   list(TRANSFORM engine_files PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
   list(TRANSFORM engine_files APPEND .cpp)
