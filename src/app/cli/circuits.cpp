@@ -38,7 +38,7 @@ struct CircuitsArguments {
 
 bool given(const CircuitsArguments& o) { return o.prompt.has_text || o.prompt.has_tokens; }
 
-constexpr HeadRole kColumns[] = {HeadRole::previous, HeadRole::duplicate, HeadRole::induction, HeadRole::first};
+constexpr HeadRole kScores[] = {HeadRole::previous, HeadRole::duplicate, HeadRole::induction, HeadRole::first};
 constexpr const char* kRoleNames[] = {"previous_token", "duplicate_token", "induction", "first_token"};
 
 // No query of this prompt may have keys of a role; a score of 0 would say that the head does not look at them.
@@ -86,8 +86,8 @@ std::vector<std::string> table_row(const HeadSpectra& h, const HeadScores& score
   const HeadScore& score = scores.of(h.layer, h.head);
   std::vector<std::string> row = {std::to_string(h.layer), std::to_string(h.head)};
   for (size_t i = 0; i < most.size(); ++i) {
-    const std::string text = score_text(scores, score, kColumns[i]);
-    row.push_back(most[i] > 0 && score.at(kColumns[i]) == most[i] ? risen(bold(text)) : text);
+    const std::string text = score_text(scores, score, kScores[i]);
+    row.push_back(most[i] > 0 && score.at(kScores[i]) == most[i] ? risen(bold(text)) : text);
   }
   const std::string copying = fmt::format("{:+.3f}", h.copying);
   row.push_back(most_copied == 0 || std::abs(h.copying) != most_copied ? copying
@@ -107,7 +107,7 @@ void print_table(const CircuitsArguments& o, const HeadScores& scores, const Cir
   if (table.heads.size() > 1)
     for (const HeadSpectra& h : table.heads) {
       most_copied = std::max(most_copied, std::abs(h.copying));
-      for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kColumns[i]));
+      for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], scores.of(h.layer, h.head).at(kScores[i]));
     }
   const auto table_of = [&](size_t values, const char* gap) {
     TextTable heads;
@@ -190,7 +190,7 @@ void print_checkpoints(std::span<const StudiedHeads> runs, int64_t repeated) {
   for (const StudiedHeads& run : runs) {
     std::string line = fmt::format("{:>8}  {:>7}", *run.step, fmt::format("{:.3f}", run.loss(repeated, false)));
     if (repeated > 0) line += fmt::format("{:>9.3f}", run.loss(repeated, true));
-    for (const HeadRole role : kColumns) {
+    for (const HeadRole role : kScores) {
       const HeadScore& best = *std::max_element(run.scores.heads.begin(), run.scores.heads.end(),
                                                 [&](const HeadScore& a, const HeadScore& b) { return a.at(role) < b.at(role); });
       line += pad_left(fmt::format("{}.{} {}", best.layer, best.head, score_text(run.scores, best, role)), 16);

@@ -125,12 +125,12 @@ Engine open_engine(const ModelOptions& options) {
   const bool automatic = !keys && !values;
   const CacheTypes types = automatic ? CacheTypes() : CacheTypes{keys.value_or(chosen.keys), values.value_or(chosen.values)};
   return Engine(std::move(opened), {.threads = static_cast<int>(options.threads),
-                                    .pin = pin_named(options.pin),
                                     .numerics = numerics(options),
                                     .cache = types,
                                     .decode_narrow = automatic,
                                     .adapters = std::move(adapters),
-                                    .load = load_named(options.load)});
+                                    .load = load_named(options.load),
+                                    .pin = pin_named(options.pin)});
 }
 
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {

@@ -38,12 +38,12 @@ Pin pin_named(std::string_view name);
 
 struct EngineOptions {
   int threads = 0;  // 0: the cores this process may use
-  Pin pin = Pin::none;
   Numerics numerics = {};
   CacheTypes cache = {};         // of the caches that make_cache gives
   bool decode_narrow = false;    // those of decoding_cache have the types of cache_types_for() instead
   ScaledAdapters adapters = {};  // as adapt()
   Load load = Load::map;
+  Pin pin = Pin::none;
 };
 
 /// The types of a cache whose rounding is finer than that of the products it stands beside: f16 for a model with matrices in 16
