@@ -18,9 +18,10 @@ namespace {
 // A product of few rows: weights read per chunk, and in all from where on threads share it (a region costs about as much as
 // reading 16 KiB).
 constexpr size_t kMostChunk = size_t{64} << 10, kLeastChunk = size_t{8} << 10, kShared = size_t{24} << 10;
-// Of a product whose chunks are neither the largest nor the smallest: ten for each of 64 threads, so that rounding to whole
-// chunks gives no thread a tenth more than its part.
-constexpr size_t kChunks = 640;
+// Of a product whose chunks are neither the largest nor the smallest: ten for each thread, so that rounding to whole chunks gives
+// none a tenth more than its part, and no more than that, since a chunk of 8 KiB is read a sixth slower than one of 64. An output
+// has the same bits in chunks of any size.
+constexpr size_t kFewestChunks = 32, kChunksPerThread = 10;
 constexpr int64_t kPackedRows = 64;  // f32 weights: from here on packing both sides pays
 // A product of many rows with fewer panels than this takes smaller ones: three panels are no even share for two threads.
 constexpr int64_t kFewPanels = 8, kLeastOutputs = 32;
@@ -171,7 +172,8 @@ void few_rows(Context& ctx, const Tensor& x, const Part* parts, size_t n_parts) 
     bytes += of_part;
     work += of_part * static_cast<size_t>(parts[i].rows);
   }
-  const size_t chunk_bytes = std::clamp(bytes / kChunks, kLeastChunk, kMostChunk);
+  const size_t wanted = std::max(kFewestChunks, kChunksPerThread * static_cast<size_t>(ctx.pool().threads()));
+  const size_t chunk_bytes = std::clamp(bytes / wanted, kLeastChunk, kMostChunk);
   const int64_t blocks_of_inputs = std::max<int64_t>(1, ceil_div(x.row_size(), kColumnInputs));
   PerPart<float*> partial(n_parts);  // by columns: [block - 1][row][output]
   for (size_t i = 0; i < n_parts; ++i) {
