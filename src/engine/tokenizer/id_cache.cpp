@@ -93,4 +93,9 @@ void SharedIds::replace(std::shared_ptr<IdTable>& mine) {
   mine = table_;
 }
 
+void SharedIds::give_back(std::shared_ptr<IdTable>& mine) {
+  const std::lock_guard lock(mutex_);
+  mine.reset();
+}
+
 }  // namespace vitrine

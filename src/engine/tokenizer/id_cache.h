@@ -146,6 +146,8 @@ class SharedIds {
   void refresh(std::shared_ptr<IdTable>& mine);
   /// The same, where `mine` is full.
   void replace(std::shared_ptr<IdTable>& mine);
+  /// Of a thread that is done: what it wrote happens before another thread finds the table its own and clears it.
+  void give_back(std::shared_ptr<IdTable>& mine);
 
  private:
   static constexpr size_t kFirstSlots = 128, kMostSlots = size_t{1} << 17;
@@ -157,6 +159,9 @@ class SharedIds {
 class IdCache {
  public:
   explicit IdCache(SharedIds& shared) : shared_(shared) { refresh(); }
+  ~IdCache() { shared_.give_back(table_); }
+  IdCache(const IdCache&) = delete;
+  IdCache& operator=(const IdCache&) = delete;
 
   /// To be called now and then: takes over the table that another thread may have begun.
   void refresh() { shared_.refresh(table_); }

@@ -211,6 +211,22 @@ TEST(IdCache, ServesThreadsThatInsertAtOnce) {
   EXPECT_EQ(wrong, 0u);
 }
 
+// The largest table is cleared once its other users are done; the sanitizer of threads sees whether it waits for them.
+TEST(IdCache, ClearsATableBehindThreadsThatAreDone) {
+  const std::vector<std::string> words = many_words(kMoreThanKept);
+  SharedIds shared(size_t{1} << 30);
+  std::atomic<size_t> wrong{0};
+  const auto insert = [&](size_t first, size_t end) {
+    IdCache cache(shared);
+    size_t misses = 0;
+    for (size_t i = first; i < end; ++i) wrong += !gives_ids(cache, words[i], misses);
+  };
+  std::thread shorter(insert, 0, 5'000), longer(insert, 5'000, words.size());
+  shorter.join();
+  longer.join();
+  EXPECT_EQ(wrong, 0u);
+}
+
 TEST(Gpt2Words, ClassesOfBytesAreThoseOfTheTable) {
   std::mt19937 random(25);
   for (int round = 0; round < 1000; ++round) {
