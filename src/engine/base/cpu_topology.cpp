@@ -88,6 +88,8 @@ std::vector<int> allowed_cpus() {
 
 std::vector<Cpu> only_allowed(const std::vector<Cpu>& cpus, const std::vector<int>& allowed) {
   std::vector<Cpu> usable;
+  if (cpus.empty())
+    for (const int number : allowed) usable.push_back({number, 0, number});
   for (const Cpu& cpu : cpus)
     if (std::find(allowed.begin(), allowed.end(), cpu.number) != allowed.end()) usable.push_back(cpu);
   return usable;

@@ -23,7 +23,7 @@ std::vector<int> parse_cpu_list(const std::string& text);
 
 /// The numbers of the processors that this process may run on.
 std::vector<int> allowed_cpus();
-/// Those of `cpus` that are allowed.
+/// Those of `cpus` that are allowed. Where nothing is known of processors (no `cpus`), each allowed one is a core, of one node.
 std::vector<Cpu> only_allowed(const std::vector<Cpu>& cpus, const std::vector<int>& allowed);
 
 /// From now on the calling thread runs on these alone; false: the system refuses, and nothing changed.

@@ -98,7 +98,10 @@ TEST(CpuTopology, WhatIsMissingCountsAsOneNodeOfCores) {
     EXPECT_EQ(cpu.node, 0);
     EXPECT_EQ(cpu.core, cpu.number);
   }
-  EXPECT_TRUE(FakeSystem().cpus().empty());
+  const FakeSystem unknown;  // as in a sandbox without /sys
+  EXPECT_TRUE(unknown.cpus().empty());
+  EXPECT_EQ(chosen(unknown, {3, 5, 9}, 2), (std::vector<int>{3, 5}));
+  EXPECT_THROW(chosen(unknown, {3}, 2), UsageError);
 }
 
 TEST(CpuTopology, ThisProcessMayRunSomewhere) {
