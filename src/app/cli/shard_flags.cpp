@@ -20,10 +20,9 @@ namespace {
 // Flags whose value changes no unit, or is compared by content: the weights' fingerprint, the units' keys.
 constexpr const char* kNotCompared[] = {"--shard",    "--parts",     "--join", "--out",      "--json",        "--threads",
                                         "--model",    "--against",   "--file", "--data",     "--valid-files", "--tokenizer",
-                                        "--ensemble", "--per-token", "--load", "--template", "--show-items"};
+                                        "--ensemble", "--per-token", "--load", "--template", "--show-items",  "--pin"};
 
 WorkShard shard_of(const std::string& text) {
-  constexpr int64_t kMost = 99999;
   const size_t slash = text.find('/');
   WorkShard shard{-1, 0};
   if (slash != std::string::npos) {
@@ -32,9 +31,9 @@ WorkShard shard_of(const std::string& text) {
     const auto count = std::from_chars(middle + 1, end, shard.count);
     if (index.ec != std::errc() || index.ptr != middle || count.ec != std::errc() || count.ptr != end) shard = {-1, 0};
   }
-  if (shard.count < 1 || shard.count > kMost || shard.index < 0 || shard.index >= shard.count)
+  if (shard.count < 1 || shard.count > WorkShard::kMost || shard.index < 0 || shard.index >= shard.count)
     throw UsageError("--shard is \"" + text + "\"; expected I/N, where I counts from 0 to N - 1 and N is at most " +
-                     std::to_string(kMost) + ": 0/8 to 7/8 for eight processes.");
+                     std::to_string(WorkShard::kMost) + ": 0/8 to 7/8 for eight processes.");
   return shard;
 }
 

@@ -112,6 +112,14 @@ class Records {
   uint64_t at_ = 0;
 };
 
+// Whether a part has no more than a piece of its first record, or zeros in its place, as a power failure leaves them.
+bool unbegun(const std::string& path, std::span<const std::byte> first) {
+  const MappedFile file = MappedFile::open(path);
+  const std::span<const std::byte> bytes = file.bytes(), head = bytes.first(std::min(bytes.size(), sizeof(RecordHead)));
+  if (std::ranges::all_of(head, [](std::byte b) { return b == std::byte{0}; })) return true;
+  return bytes.size() < first.size() && std::ranges::equal(bytes, first.first(bytes.size()));
+}
+
 }  // namespace
 
 void WorkTotal::add(uint64_t key) {
@@ -135,7 +143,8 @@ std::optional<WorkShard> part_named(const std::string& file) {
   const auto index = std::from_chars(file.data() + kBegin.size(), middle, shard.index);
   const auto count = std::from_chars(middle + kBetween.size(), end, shard.count);
   const bool numbers = index.ec == std::errc() && index.ptr == middle && count.ec == std::errc() && count.ptr == end;
-  if (!numbers || shard.index < 0 || shard.index >= shard.count || part_path("", shard) != file) return {};
+  if (!numbers || shard.count > WorkShard::kMost || shard.index < 0 || shard.index >= shard.count) return {};
+  if (part_path("", shard) != file) return {};
   return shard;
 }
 
@@ -159,8 +168,10 @@ PartFile PartFile::open(const std::string& path, bool complete) {
   } catch (const Json::exception& error) {
     throw damaged(std::string("begins a part: ") + error.what());
   }
-  if (part.shard_.count < 1 || part.shard_.index < 0 || part.shard_.index >= part.shard_.count)
+  if (part.shard_.count < 1 || part.shard_.count > WorkShard::kMost || part.shard_.index < 0 ||
+      part.shard_.index >= part.shard_.count)
     throw damaged("begins with shard " + std::to_string(part.shard_.index) + " of " + std::to_string(part.shard_.count));
+  const auto index = static_cast<uint64_t>(part.shard_.index), count = static_cast<uint64_t>(part.shard_.count);
   bool ended = false;
   part.whole_ = records.at();
   while (!records.at_end()) {
@@ -177,19 +188,24 @@ PartFile PartFile::open(const std::string& path, bool complete) {
       ended = true;
       continue;
     }
-    if (!part.shard_.has(head.number) || (!part.units_.empty() && head.number <= part.units_.back().number))
-      throw damaged("ends a record of unit " + std::to_string(head.number) + ", which is not expected here");
+    if (const uint64_t unit = index + part.units_.size() * count; head.number != unit)
+      throw damaged("ends a record of unit " + std::to_string(head.number) + "; expected " + std::to_string(unit));
     part.units_.push_back({head.number, head.key, bytes});
     part.whole_ = records.at();
   }
   if (!complete) return part;
   if (!ended) throw damaged("is the end of the file; expected more units");
   uint64_t expected = 0;
-  const auto index = static_cast<uint64_t>(part.shard_.index), count = static_cast<uint64_t>(part.shard_.count);
   if (part.total_.units > index) expected = (part.total_.units - index + count - 1) / count;
-  if (part.units_.size() != expected || (expected > 0 && part.units_.back().number >= part.total_.units))
+  if (part.units_.size() != expected)
     throw damaged("ends " + std::to_string(part.units_.size()) + " units; expected " + std::to_string(expected));
   return part;
+}
+
+void PartFile::require_shard(const WorkShard& shard) const {
+  if (shard_.index != shard.index || shard_.count != shard.count)
+    throw FileError(path_, "holds shard " + std::to_string(shard_.index) + "/" + std::to_string(shard_.count) +
+                               "; give it its own name back");
 }
 
 void PartFile::require_identity(const WorkIdentity& other, const std::string& of_other, bool machines) const {
@@ -224,20 +240,19 @@ PartWriter::PartWriter(const std::string& path, const WorkShard& shard, const Wo
     if (::stat(unfinished.c_str(), &named) == 0 && here.st_ino == named.st_ino && here.st_dev == named.st_dev) break;
     ::close(std::exchange(fd_, -1));  // who held it gave it its name, or removed it
   }
-  struct stat status{};
-  if (::fstat(fd_, &status) != 0) fail("cannot be read");
   const std::string text = first_text(shard, identity);
   const std::vector<std::byte> first = record(magic_number(), 0, std::as_bytes(std::span(text)));
-  if (static_cast<uint64_t>(status.st_size) >= first.size()) {
-    try {
+  try {
+    if (!unbegun(unfinished, first)) {
       const PartFile begun = PartFile::open(unfinished, /*complete=*/false);
+      begun.require_shard(shard);
       begun.require_identity(identity, "this command line", /*machines=*/true);
       for (const PartFile::Unit& unit : begun.units()) units_.emplace_back(unit.number, unit.key);
       at_ = begun.whole_bytes();
-    } catch (...) {
-      ::close(std::exchange(fd_, -1));
-      throw;
     }
+  } catch (...) {
+    ::close(std::exchange(fd_, -1));
+    throw;
   }
   if (::ftruncate(fd_, static_cast<off_t>(at_)) != 0) fail("cannot be cut");
   if (at_ == 0) append(first);

@@ -15,7 +15,8 @@ namespace vitrine {
 
 /// Which part a process computes: the units whose number leaves `index` when divided by `count`.
 struct WorkShard {
-  int64_t index = 0, count = 1;  // index: 0 to count - 1
+  static constexpr int64_t kMost = 99999;  // of count
+  int64_t index = 0, count = 1;            // index: 0 to count - 1
   bool has(uint64_t unit) const { return unit % static_cast<uint64_t>(count) == static_cast<uint64_t>(index); }
 };
 
@@ -56,6 +57,8 @@ class PartFile {
   const WorkTotal& total() const { return total_; }          // of a complete part
   uint64_t whole_bytes() const { return whole_; }            // up to the end of the last whole unit
 
+  /// Throws FileError where it holds another shard than its name says.
+  void require_shard(const WorkShard& shard) const;
   /// Throws InputError where the identities differ, naming what differs and both values. machines: compare those, too.
   void require_identity(const WorkIdentity& other, const std::string& of_other, bool machines) const;
 
@@ -73,8 +76,8 @@ class PartFile {
 /// way loses the unit it was in: whoever opens the file again goes on behind the last whole one.
 class PartWriter {
  public:
-  /// Errors: UsageError if another process writes the part; InputError for an unfinished file of another identity;
-  /// RunError from the disk.
+  /// Errors: UsageError if another process writes the part; InputError for an unfinished file of another identity; FileError for
+  /// one of another shard; RunError from the disk.
   PartWriter(const std::string& path, const WorkShard& shard, const WorkIdentity& identity);
   ~PartWriter();
   PartWriter(const PartWriter&) = delete;

@@ -34,8 +34,7 @@ std::vector<WorkShard> shards_in(const std::string& folder) {
 
 PartFile open_part(const std::string& folder, const WorkShard& shard) {
   PartFile part = PartFile::open(part_path(folder, shard), /*complete=*/true);
-  if (part.shard().index != shard.index || part.shard().count != shard.count)
-    throw FileError(part.path(), "holds shard " + shards_text({part.shard()}) + "; give it its own name back");
+  part.require_shard(shard);
   return part;
 }
 
@@ -52,12 +51,18 @@ SharedWork SharedWork::shard(const std::string& folder, const WorkShard& shard, 
   SharedWork work;
   work.shard_ = shard;
   work.path_ = part_path(folder, shard);
-  if (fs::exists(work.path_, error)) {
+  if (!fs::exists(work.path_, error)) {
+    work.writer_ = std::make_unique<PartWriter>(work.path_, shard, identity);
+    if (fs::exists(work.path_, error)) {  // another process has completed it meanwhile
+      fs::remove(work.writer_->unfinished(), error);
+      work.writer_.reset();
+    }
+  }
+  if (work.writer_ == nullptr) {
     work.found_ = open_part(folder, shard);
     work.found_->require_identity(identity, "this command line", /*machines=*/false);
     for (const PartFile::Unit& unit : work.found_->units()) work.begun_.emplace_back(unit.number, unit.key);
   } else {
-    work.writer_ = std::make_unique<PartWriter>(work.path_, shard, identity);
     work.begun_ = work.writer_->units();
   }
   return work;

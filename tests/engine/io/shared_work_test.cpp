@@ -96,11 +96,45 @@ TEST(SharedWork, GoesOnAfterTheLastWholeUnit) {
     go_over(work, text);
     EXPECT_EQ(read_file(path), whole) << size;
   }
+  // After a power failure.
+  for (const std::string& zeros : {std::string(64, '\0'), std::string(begun.size(), '\0')}) {
+    std::filesystem::remove(path);
+    scratch.write("part-00001-of-00004.unfinished", zeros);
+    SharedWork again = SharedWork::shard(scratch.path(), shard, kIdentity);
+    go_over(again, text);
+    EXPECT_EQ(read_file(path), whole);
+  }
   std::filesystem::remove(path);
-  scratch.write("part-00001-of-00004.unfinished", begun + std::string(64, '\0'));  // after a power failure
+  scratch.write("part-00001-of-00004.unfinished", begun + std::string(64, '\0'));
   SharedWork work = SharedWork::shard(scratch.path(), shard, kIdentity);
   go_over(work, text);
   EXPECT_EQ(read_file(path), whole);
+}
+
+TEST(SharedWork, DoesNotContinueAnotherPart) {
+  const Scratch scratch;
+  const WorkShard shard{1, 4};
+  const std::string path = part_path(scratch.path(), shard), unfinished = path + ".unfinished";
+  const auto error = [&](const WorkShard& one, const WorkIdentity& identity = kIdentity) {
+    const std::string message =
+        message_of<InputError>([&] { static_cast<void>(SharedWork::shard(scratch.path(), one, identity)); });
+    return message;
+  };
+  {
+    PartWriter writer(path, shard, kIdentity);
+    writer.add(1, 7, {});
+    writer.add(9, 7, {});  // the unit between is not there
+  }
+  EXPECT_CONTAINS(error(shard), "a record of unit 9; expected 5");
+  std::filesystem::remove(unfinished);
+  {
+    PartWriter writer(path, shard, kIdentity);
+  }
+  WorkIdentity longer = kIdentity;
+  longer.made_from.emplace_back("--hooks", std::string(1000, 'h'));
+  EXPECT_CONTAINS(error(shard, longer), "was made with no --hooks");
+  std::filesystem::rename(unfinished, part_path(scratch.path(), {2, 4}) + ".unfinished");
+  EXPECT_CONTAINS(error({2, 4}), "holds shard 1/4; give it its own name back");
 }
 
 TEST(SharedWork, MakesACompletePartOnlyOnce) {
@@ -221,7 +255,7 @@ TEST(PartNames, AreReadAsTheyAreWritten) {
   EXPECT_EQ(named("part-00002-of-00008"), "2/8");
   EXPECT_EQ(named("part-12345-of-99999"), "12345/99999");
   for (const char* other : {"part-2-of-8", "part-00008-of-00008", "part-00002-of-00008.unfinished", "part--0001-of-00008",
-                            "part-", "part-00002-of-", "part-99999999999999999999-of-00008", "other"})
+                            "part-", "part-00002-of-", "part-99999999999999999999-of-00008", "part-00000-of-9999999999", "other"})
     EXPECT_EQ(named(other), "") << other;
 }
 
