@@ -155,7 +155,11 @@ void run_data(DataArguments o) {
   } else {
     tokenizer = open_tokenizer(model_or_shipped(o.tokenizer));
   }
-  identity.emplace_back("tokenizer", hexadecimal(tokenizer_fingerprint(*tokenizer)));
+  // Not of the pieces alone: what merges, what is normalized and what stands around a text change ids, too.
+  if (!o.sharing.shard.empty() || !o.sharing.join.empty())
+    identity.emplace_back("tokenizer",
+                          hexadecimal(o.tokenizer == kCharacters ? tokenizer_fingerprint(*tokenizer)
+                                                                 : fingerprint_of_tokenizer(model_or_shipped(o.tokenizer))));
   ThreadPool pool(static_cast<int>(o.threads));
   Progress progress("tokenizing");
   double tokens_per_second = 0;

@@ -1,11 +1,14 @@
 #include "runtime/model_tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "io/config_reader.h"
 #include "io/huggingface.h"
 #include "model/config_file.h"
+#include "model/fingerprint.h"
 #include "model/gguf_keys.h"
 #include "runtime/engine.h"
 #include "tokenizer/config.h"
@@ -159,6 +162,22 @@ std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name) {
   const std::string path = locate_model(name);
   if (path.ends_with(".gguf")) return tokenizer_from_gguf(open_gguf(path).metadata);
   return load_tokenizer(path);
+}
+
+uint64_t fingerprint_of_tokenizer(std::string_view name) {
+  std::string path = locate_model(name);
+  uint64_t sum = 0;
+  if (path.ends_with(".safetensors")) path = std::filesystem::path(path).parent_path().string();
+  if (path.ends_with(".gguf")) {
+    const std::string keys = gguf_layout(path, keys_of(vocabulary_of(open_gguf(path).metadata)), {}).header;
+    return add_to_fingerprint(sum, std::as_bytes(std::span(keys)));
+  }
+  for (const std::string& file : tokenizer_files(path)) {
+    const std::string called = file == path ? "" : std::filesystem::path(file).filename().string();
+    sum = add_to_fingerprint(sum, std::as_bytes(std::span(called)));
+    sum = add_to_fingerprint(sum, MappedFile::open(file).bytes());
+  }
+  return sum;
 }
 
 std::optional<int32_t> mask_token(const OpenedModel& opened, const Tokenizer& tokenizer) {

@@ -1,5 +1,6 @@
 #pragma once
 // The tokenizer that belongs to a model, wherever its files keep it.
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +33,10 @@ GgufKeys vocabulary_keys(const OpenedModel& opened);
 /// The tokenizer of `name`: a model (a directory, a .gguf file, an id in the local Hugging Face cache) or a bare tokenizer (a
 /// folder or one file). Errors: FileError.
 std::shared_ptr<const Tokenizer> open_tokenizer(std::string_view name);
+
+/// A number for all that open_tokenizer(name) reads: its files, or a .gguf file's keys of the vocabulary. Two tokenizers with the
+/// same pieces may cut texts in other ways.
+uint64_t fingerprint_of_tokenizer(std::string_view name);
 
 /// The token that stands for one that is to be filled in, "[MASK]": as tokenizer_config.json or special_tokens_map.json beside
 /// the model names it, else "[MASK]" or "<mask>" if that is a control token.

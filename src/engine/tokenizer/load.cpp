@@ -71,6 +71,28 @@ std::shared_ptr<const Tokenizer> load_file(const fs::path& path) {
 }
 }  // namespace
 
+std::vector<std::string> tokenizer_files(const std::string& path) {
+  std::error_code ignored;
+  const bool folder = fs::is_directory(path, ignored);
+  const fs::path beside = folder ? fs::path(path) : fs::path(path).parent_path();
+  std::vector<std::string> files;
+  const auto add = [&](const char* name) {
+    if (is_file(beside / name)) files.push_back((beside / name).string());
+  };
+  const std::string name = fs::path(path).filename().string();
+  if (folder) {
+    for (const char* own : {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt"}) add(own);
+  } else if (name == "vocab.json" || name == "merges.txt") {
+    add("vocab.json");
+    add("merges.txt");
+  } else {
+    files.push_back(path);
+  }
+  // config.json: class_that_cuts().
+  for (const char* more : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"}) add(more);
+  return files;
+}
+
 bool has_tokenizer_files(const std::string& folder) {
   const auto there = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
   return there("tokenizer.json") || there("tokenizer.model") || there("vocab.json") || there("vocab.txt");

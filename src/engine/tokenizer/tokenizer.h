@@ -125,6 +125,10 @@ class StreamDecoder {
 /// Errors: FileError naming file, field and what was expected; an unknown component is named with the known ones.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
 
+/// The files that load_tokenizer(path) may read, of those that are there: the tokenizer's own and what
+/// stands beside it.
+std::vector<std::string> tokenizer_files(const std::string& path);
+
 /// Whether a folder holds one of these files, so that it is to be opened as a tokenizer.
 bool has_tokenizer_files(const std::string& folder);
 

@@ -272,5 +272,59 @@ TEST(Shard, APartOfOtherOptionsIsNotContinued) {
   EXPECT_EQ(vitrine(words + Words{"--context", "64"}).code, 0);
 }
 
+TEST(Shard, PinnedThreadsMakeTheSameParts) {
+  const Scratch scratch;
+  const std::string parts = scratch / "parts";
+  const Words words = {"eval", "perplexity", "--file", kFables, "--model", kLlama, "--context", "64", "--threads", "1"};
+  const Outcome pinned = vitrine(words + Words{"--parts", parts, "--shard", "0/1", "--pin", "cores"});
+  ASSERT_EQ(pinned.code, 0) << pinned.err;
+  const Outcome joined = vitrine(words + Words{"--join", parts, "--json"});
+  EXPECT_EQ(joined.code, 0) << joined.err;
+}
+
+// With the same pieces, which merge in another order.
+TEST(Shard, RefusesPartsOfAnotherTokenizer) {
+  const Scratch scratch;
+  const std::string parts = scratch / "parts", from = golden_model("gpt2_a"), copy = copy_model(scratch, from);
+  const auto words = [&](const std::string& tokenizer) {
+    return Words{"data", kFables, "--out", scratch / "out", "--tokenizer", tokenizer};
+  };
+  const Outcome made = vitrine(words(from) + Words{"--parts", parts, "--shard", "0/1"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Outcome same = vitrine(words(copy) + Words{"--join", parts});
+  EXPECT_EQ(same.code, 0) << same.err;
+  OrderedJson tokenizer = OrderedJson::parse(read_file(copy + "/tokenizer.json"));
+  std::swap(tokenizer["model"]["merges"][0], tokenizer["model"]["merges"][1]);
+  scratch.write("model/tokenizer.json", tokenizer.dump());
+  expect_refused(words(copy) + Words{"--join", parts}, {"was made with tokenizer ", "this command line with tokenizer "});
+  expect_refused(words(copy) + Words{"--parts", parts, "--shard", "0/1"}, {"was made with tokenizer "});
+}
+
+// What no run writes: a mask where there is none.
+TEST(Shard, RefusesAPartWithOtherContent) {
+  const Scratch scratch;
+  const std::string parts = scratch / "parts", text = scratch.write("text.txt", "A short text.");
+  const Words words = {"data", text, "--out", scratch / "out"};
+  ASSERT_EQ(vitrine(words + Words{"--parts", parts, "--shard", "0/1"}).code, 0);
+  const std::string path = part_path(parts, {0, 1});
+  {
+    const PartFile part = PartFile::open(path, /*complete=*/true);
+    UnitBytes bytes;
+    std::vector<std::vector<std::vector<int32_t>>> pieces = {{{1, 2, 3}}};
+    std::vector<uint8_t> mask = {1};
+    bytes.each(pieces, [&](auto& documents) {
+      bytes.each(documents, [&](auto& ids) {
+        bytes.values(ids);
+        bytes.values(mask);
+      });
+    });
+    PartWriter writer(part_path(scratch.path(), {0, 1}), {0, 1}, part.identity());
+    writer.add(0, part.units()[0].key, bytes.written());
+    writer.finish(part.total());
+  }
+  fs::rename(part_path(scratch.path(), {0, 1}), path);
+  expect_refused(words + Words{"--join", parts}, {"the parts: a mask of 1 numbers; expected 0"});
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -147,14 +147,18 @@ uint64_t tokens_of(const Round& round) {
   return tokens;
 }
 
-// Writes what became of the pieces, or reads it.
-void exchange(UnitBytes& bytes, Round& round) {
+// Writes what became of the pieces, or reads it. Errors: as UnitBytes; FileError for a mask that does not fit its ids.
+void exchange(UnitBytes& bytes, Round& round, DataContent content) {
   bytes.each(
       round.documents,
       [&](std::vector<MaskedDocument>& documents) {
         bytes.each(documents, [&](MaskedDocument& document) {
           bytes.values(document.ids);
           bytes.values(document.scored);
+          const size_t expected = content == DataContent::text ? 0 : document.ids.size();
+          if (!document.scored.empty() && document.scored.size() != expected)
+            throw FileError("the parts", "a mask of " + std::to_string(document.scored.size()) + " numbers; expected " +
+                                             std::to_string(expected) + ", one for each id of masked data");
         });
       },
       round.pieces.size());
@@ -323,7 +327,7 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
       coming = std::async(std::launch::async, [&] { return corpus.read(); });  // while this one is tokenized
       const bool here = work.unit(
           key_of(round), [&] { encode(tokenizer, options, prepared, pool, round); },
-          [&](UnitBytes& bytes) { exchange(bytes, round); });
+          [&](UnitBytes& bytes) { exchange(bytes, round, options.content); });
       if (here) prepared.tokens += tokens_of(round);
       use(round);
       if (progress) progress({round.read_bytes, corpus.file_bytes(), prepared.tokens, document});
