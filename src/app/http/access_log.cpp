@@ -6,33 +6,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/utc_time.h"
 
 namespace vitrine::http {
 namespace {
 
 constexpr size_t kLines = 10'000;  // that wait at most
 constexpr int kPollMs = 200;
-
-std::string now_utc() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm t = {};
-  ::gmtime_r(&seconds, &t);
-  char text[40];
-  const size_t n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t);
-  std::string fraction = std::to_string(1000 + ms);
-  fraction[0] = '.';
-  return std::string(text, n) + fraction + "Z";
-}
 
 }  // namespace
 
@@ -61,7 +47,7 @@ AccessLog::~AccessLog() {
 
 void AccessLog::write(const AccessEntry& e) {
   if (fd_ < 0) return;
-  nlohmann::ordered_json line = {{"time", now_utc()},
+  nlohmann::ordered_json line = {{"time", utc_time()},
                                  {"id", e.id},
                                  {"method", e.method},
                                  {"path", e.path},

@@ -121,7 +121,7 @@ void Answer::cancel() {
 void Answer::open() {
   if (!streamed_ || answered_ || stream_ != nullptr) return;
   http::Response head;
-  head.type = "text/event-stream; charset=utf-8";
+  head.type = stream_type();
   head.headers = {{"Cache-Control", "no-cache"}};
   head.ping = ping();
   stream_ = exchange_->stream(std::move(head));

@@ -46,7 +46,7 @@ struct Usage {
 /// answer at the end. A client that leaves cancels all streams; a stream that fails ends the others.
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
-  /// `streamed`: server-sent events.
+  /// `streamed`: in pieces of stream_type().
   Answer(Service& service, std::shared_ptr<http::Exchange> exchange, bool streamed, ErrorForm form = ErrorForm::openai);
   virtual ~Answer() = default;
   Answer(const Answer&) = delete;
@@ -75,7 +75,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
   virtual void on_end(Choice&) {}
   virtual void on_done() {}
   virtual void on_error(const ApiError& error);
-  /// The comment or event that keeps a connection alive while nothing else comes.
+  /// The Content-Type of a stream.
+  virtual const char* stream_type() const { return "text/event-stream; charset=utf-8"; }
+  /// The comment or event that keeps a connection alive while nothing else comes; "": none.
   virtual std::string ping() const { return ": ping\n\n"; }
 
   /// Sends "data: {…}\n\n".

@@ -1,4 +1,6 @@
 // POST /v1/embeddings: the mean over a text's tokens of the residual stream behind the final norm, scaled to length 1.
+#include "serve/embeddings.h"
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -19,7 +21,6 @@
 namespace vitrine::serve {
 namespace {
 
-constexpr size_t kMostTexts = 2048;  // of one request, as OpenAI takes them
 constexpr size_t kPartTokens = 128;  // about as many as the scheduler reads of a prompt beside streams
 
 /// Reads a text in parts.
@@ -73,14 +74,15 @@ static_assert(std::endian::native == std::endian::little);  // as clients read t
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
  public:
   EmbeddingAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, std::vector<std::vector<int32_t>> inputs,
-                  ScaledAdapters adapters, OrderedJson json, bool base64)
+                  ScaledAdapters adapters, OrderedJson json, AddEmbedding add, ErrorForm form)
       : service_(service),
         scheduler_(service.shared_scheduler()),
         exchange_(std::move(exchange)),
         inputs_(std::move(inputs)),
         adapters_(std::move(adapters)),
         json_(std::move(json)),
-        base64_(base64) {}
+        add_(std::move(add)),
+        form_(form) {}
 
   /// Errors: as Scheduler::run; then nothing was answered.
   void begin() {
@@ -119,14 +121,11 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   void take(std::exception_ptr error) {
     try {
       if (error) std::rethrow_exception(error);
-      json_["data"].push_back(
-          {{"object", "embedding"},
-           {"index", next_},
-           {"embedding", base64_ ? OrderedJson(base64(std::as_bytes(std::span(embedding_)))) : OrderedJson(embedding_)}});
+      add_(json_, embedding_);
       if (++next_ < inputs_.size()) return submit();
       exchange_->respond(json_response(json_));
     } catch (...) {
-      exchange_->respond(error_response(api_error(std::current_exception())));
+      exchange_->respond(error_response(api_error(std::current_exception()), form_));
     }
   }
 
@@ -136,7 +135,8 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   const std::vector<std::vector<int32_t>> inputs_;
   const ScaledAdapters adapters_;
   OrderedJson json_;
-  const bool base64_;
+  const AddEmbedding add_;
+  const ErrorForm form_;
   size_t next_ = 0;
   std::optional<Pooling> pooling_;  // of the text that is being read
   std::vector<float> embedding_;
@@ -173,14 +173,34 @@ std::vector<std::vector<int32_t>> read_inputs(const OrderedJson& input, const En
     add(input);
     return all;
   }
-  if (input.size() > kMostTexts)
-    throw invalid("input", "\"input\" has " + std::to_string(input.size()) + " texts; expected " + std::to_string(kMostTexts) +
-                               " at most, so send several requests");
+  check_embedded_texts(input.size());
   for (const OrderedJson& each : input) add(each);
   return all;
 }
 
 }  // namespace
+
+void check_embedded_texts(size_t count) {
+  constexpr size_t kMost = 2048;  // as OpenAI takes them
+  if (count > kMost)
+    throw invalid("input", "\"input\" has " + std::to_string(count) + " texts; expected " + std::to_string(kMost) +
+                               " at most, so send several requests");
+}
+
+void check_width(const Fields& fields, const Engine& engine) {
+  const int64_t width = engine.shape().d_model;
+  if (const int64_t wanted = fields.integer("dimensions").value_or(width); wanted != width)
+    throw invalid("dimensions", "\"dimensions\" is " + std::to_string(wanted) + "; this model's vectors have " +
+                                    std::to_string(width) + ", and nothing is cut");
+}
+
+void answer_embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchange,
+                       std::vector<std::vector<int32_t>> inputs, ScaledAdapters adapters, OrderedJson json, AddEmbedding add,
+                       ErrorForm form) {
+  std::make_shared<EmbeddingAnswer>(service, exchange, std::move(inputs), std::move(adapters), std::move(json), std::move(add),
+                                    form)
+      ->begin();
+}
 
 const std::vector<Field>& embedding_fields() {
   static const std::vector<Field> table = [] {
@@ -206,10 +226,7 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
   const std::string format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64")
     throw invalid("encoding_format", "\"encoding_format\" is \"" + format + "\"; expected float or base64");
-  const int64_t width = service.engine().shape().d_model;
-  if (const int64_t wanted = fields.integer("dimensions").value_or(width); wanted != width)
-    throw invalid("dimensions", "\"dimensions\" is " + std::to_string(wanted) + "; this model's vectors have " +
-                                    std::to_string(width) + ", and nothing is cut");
+  check_width(fields, service.engine());
   int64_t tokens = 0;
   for (const std::vector<int32_t>& ids : inputs) {
     check_room(service, ids.size(), "input");
@@ -220,9 +237,14 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
   fields.add_ignored(head);
   head["usage"] = {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
   head["data"] = OrderedJson::array();
-  std::make_shared<EmbeddingAnswer>(service, exchange, std::move(inputs), std::move(adapters), std::move(head),
-                                    format == "base64")
-      ->begin();
+  const auto add = [as_base64 = format == "base64"](OrderedJson& json, const std::vector<float>& embedding) {
+    OrderedJson& data = json["data"];
+    data.push_back(
+        {{"object", "embedding"},
+         {"index", data.size()},
+         {"embedding", as_base64 ? OrderedJson(base64(std::as_bytes(std::span(embedding)))) : OrderedJson(embedding)}});
+  };
+  answer_embeddings(service, exchange, std::move(inputs), std::move(adapters), std::move(head), add, ErrorForm::openai);
 }
 
 }  // namespace vitrine::serve
