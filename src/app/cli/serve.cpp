@@ -41,9 +41,10 @@ void raise_file_limit(int64_t connections) {
 
 void say_what_runs(serve::Service& service, int64_t context) {
   const int64_t positions = service.scheduler().positions();
-  log("{}: {} positions{}, {} streams at once{}", visible_message(service.name()), positions,
-      context > positions ? fmt::format(" of the {} asked for", context) : "", service.scheduling().running,
-      service.chat() == nullptr ? "; no chat template: chat requests are refused, unless --template FILE gives one" : "");
+  log("{}: {} positions{}, {} streams at once", visible_message(service.name()), positions,
+      context > positions ? fmt::format(" of the {} asked for", context) : "", service.scheduling().running);
+  if (service.chat() != nullptr && service.chat_is_plain())
+    log("the model has no chat template: messages are joined by blank lines; --template FILE gives one");
 }
 
 // Of commands that run the model in the same way.

@@ -156,9 +156,7 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
   const bool tools = !conversation.tools.is_null();
   if (!source && service.chat() == nullptr)
     throw ApiError(400, "no_chat_template",
-                   "the model " + service.name() +
-                       " has no chat template; start the server with --template FILE, or use /v1/completions, or "
-                       "/v1/chat/completions with \"chat_template\"",
+                   "the model " + service.name() + " has no tokenizer, which a conversation needs; use /v1/completions with ids",
                    field);
   ChatPrompt prompt;
   try {
@@ -167,8 +165,11 @@ ChatPrompt chat_prompt(Service& service, const Conversation& conversation, const
     const ChatFormat& format = own ? *own : *service.chat();
     if (tools && !(own ? own->reads_tools() : service.chat_reads_tools()))
       throw invalid("tools",
-                    "the model's chat template does not support tools, so they would be lost; describe them in a message, or "
-                    "give a \"chat_template\" that does",
+                    service.chat_is_plain() && !own
+                        ? "the model has no chat template and does not support tools, so they would be lost; describe them in a "
+                          "message, or start the server with --template FILE that supports them"
+                        : "the model's chat template does not support tools, so they would be lost; describe them in a message, "
+                          "or give a \"chat_template\" that does",
                     "unsupported_parameter");
     const Rendered rendered = format.rendered(conversation);
     prompt.ids = format.ids_of(rendered);

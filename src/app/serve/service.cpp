@@ -13,6 +13,11 @@
 namespace vitrine::serve {
 namespace {
 
+// Service::chat_is_plain(). BOS comes by the tokenizer's rule.
+constexpr const char* kPlainTemplate =
+    "{% for message in messages %}{{ message.content }}"
+    "{% if not loop.last or add_generation_prompt %}{{ '\\n\\n' }}{% endif %}{% endfor %}";
+
 // "models/tales9m/" is called "tales9m".
 std::string last_part(const std::string& name) {
   std::filesystem::path path = name;
@@ -32,9 +37,9 @@ std::string fingerprint_of(const Engine& engine) {
   return fmt::format("vitrine-{}-{:016x}", version(), hash);
 }
 
-std::optional<ChatFormat> chat_of(const Engine& engine, const std::optional<std::string>& source) {
+std::optional<ChatFormat> chat_of(const Engine& engine, const std::optional<std::string>& source, bool plain) {
   if (!engine.has_tokenizer()) return {};
-  if (!source && !chat_template_of(engine.opened())) return {};
+  if (plain) return std::optional<ChatFormat>(std::in_place, engine, kPlainTemplate, "the plain chat template");
   return std::optional<ChatFormat>(std::in_place, engine, source, "the chat template that was given");
 }
 
@@ -55,7 +60,8 @@ Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOpti
       name_(options_.name.empty() ? last_part(engine.name()) : options_.name),
       fingerprint_(fingerprint_of(engine)),
       started_(std::time(nullptr)),
-      chat_(chat_of(engine, options_.chat_template)),
+      chat_is_plain_(!options_.chat_template && !chat_template_of(engine.opened())),
+      chat_(chat_of(engine, options_.chat_template, chat_is_plain_)),
       chat_reads_tools_(chat_ && chat_->reads_tools()),
       adapters_(adapters_of(engine, name_, options_)),
       end_tokens_(engine.end_tokens()),

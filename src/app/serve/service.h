@@ -67,8 +67,13 @@ class Service {
   /// Of program and weights, for system_fingerprint.
   const std::string& fingerprint() const { return fingerprint_; }
 
-  /// Null: the model has no chat template.
+  /// The template that was given, the model's own, or the plain one. Null: the model has no tokenizer.
   const ChatFormat* chat() const { return chat_ ? &*chat_ : nullptr; }
+  /// Neither has the model a template, nor was one given: the contents of messages stand with a blank line between them, and
+  /// another one in front of the answer.
+  bool chat_is_plain() const { return chat_is_plain_; }
+  /// The template's text where it is not the plain one, else "".
+  std::string chat_template() const { return chat_ && !chat_is_plain_ ? chat_->source() : ""; }
   bool chat_reads_tools() const { return chat_reads_tools_; }
   /// Made for this model's vocabulary at the first call. Errors: as GrammarCompiler.
   const GrammarCompiler& grammars() const;
@@ -88,6 +93,7 @@ class Service {
   ServiceOptions options_;
   std::string name_, fingerprint_;
   std::time_t started_;
+  bool chat_is_plain_;
   std::optional<ChatFormat> chat_;
   bool chat_reads_tools_ = false;
   std::unique_ptr<AdapterList> adapters_;

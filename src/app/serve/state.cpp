@@ -23,7 +23,7 @@ void props(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
                                    {"model_alias", service.name()},
                                    {"model_path", engine.name()},
                                    {"modalities", {{"vision", false}, {"audio", false}}},
-                                   {"chat_template", service.chat() == nullptr ? "" : service.chat()->source()},
+                                   {"chat_template", service.chat_template()},
                                    {"chat_template_reads_tools", service.chat_reads_tools()},
                                    {"bos_token", tokenizer == nullptr ? "" : named(tokenizer->bos())},
                                    {"eos_token", tokenizer == nullptr ? "" : named(tokenizer->eos())},

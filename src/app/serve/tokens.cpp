@@ -111,7 +111,7 @@ void tokenizer_info(Service& service, const std::shared_ptr<http::Exchange>& exc
        {"end_token_ids", ends},
        {"add_bos_token", tokenizer.adds_bos()},
        {"add_eos_token", tokenizer.adds_eos()},
-       {"chat_template", service.chat() == nullptr ? OrderedJson(nullptr) : OrderedJson(service.chat()->source())}}));
+       {"chat_template", service.chat_template().empty() ? OrderedJson(nullptr) : OrderedJson(service.chat_template())}}));
 }
 
 const std::vector<Field>& template_fields() {

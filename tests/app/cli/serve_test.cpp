@@ -74,7 +74,8 @@ TEST_F(ServeCommand, AnswersUntilItIsToldToEnd) {
     EXPECT_EQ(wait(), 0);
     EXPECT_TRUE(client.ended());
     EXPECT_CONTAINS(read_file(scratch_ / "err"), "stopping: running answers finish");
-    EXPECT_CONTAINS(read_file(scratch_ / "err"), "tales9m: 1024 positions, 64 streams at once; no chat template");
+    EXPECT_CONTAINS(read_file(scratch_ / "err"), "tales9m: 1024 positions, 64 streams at once");
+    EXPECT_CONTAINS(read_file(scratch_ / "err"), "the model has no chat template: messages are joined by blank lines");
   }
 }
 

@@ -332,10 +332,27 @@ TEST_F(Calling, ToolsInTheFormOfResponses) {
   EXPECT_EQ(output[2]["arguments"], "{}");
 }
 
-TEST(ChatWithoutTemplate, SaysWhatToDo) {
+TEST(ChatWithoutTemplate, MessagesAreJoinedByBlankLines) {
   const Served served;
-  expect_error(served.post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}}), 400, "messages",
-               "has no chat template");
+  const OrderedJson messages = {{{"role", "user"}, {"content", "Tell <eos> a tale"}},
+                                {{"role", "assistant"}, {"content", "Of what?"}},
+                                {{"role", "user"}, {"content", "A king."}}};
+  OrderedJson request = {{"messages", messages}};
+  const auto prompt = [&] { return served.made("/apply-template", request)["prompt"]; };
+  EXPECT_EQ(prompt(), "Tell <eos> a tale\n\nOf what?\n\nA king.\n\n");
+  const std::vector<int32_t> ids = served.made("/apply-template", request)["tokens"];
+  EXPECT_EQ(ids.front(), served.alone.tokenizer().bos());
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), served.alone.tokenizer().find("<eos>").value()), 0);
+  request["messages"].push_back({{"role", "assistant"}, {"content", "There was"}});
+  request["continue_final_message"] = true;
+  EXPECT_EQ(prompt(), "Tell <eos> a tale\n\nOf what?\n\nA king.\n\nThere was");
+  const OrderedJson made = served.made("/v1/chat/completions", {{"messages", messages}, {"max_tokens", 4}});
+  EXPECT_EQ(made["usage"]["prompt_tokens"], ids.size());
+  // What clients ask about the model still says that it has none: the page continues texts.
+  EXPECT_EQ(served.get("/props").json()["chat_template"], "");
+  EXPECT_EQ(served.get("/tokenizer_info").json()["chat_template"], nullptr);
+  expect_error(served.post("/v1/chat/completions", {{"messages", messages}, {"tools", OrderedJson::array({kTool})}}), 400,
+               "tools", "has no chat template and does not support tools");
 }
 
 }  // namespace
