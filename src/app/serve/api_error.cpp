@@ -29,6 +29,7 @@ std::string error_type(int status, ErrorForm form) {
 }
 
 OrderedJson error_json(const ApiError& error, ErrorForm form) {
+  if (form == ErrorForm::ollama) return {{"error", error.what()}};
   const std::string type = error_type(error.status, form);
   if (form == ErrorForm::anthropic) return {{"type", "error"}, {"error", {{"type", type}, {"message", error.what()}}}};
   OrderedJson json = {{"message", error.what()},
@@ -41,7 +42,8 @@ OrderedJson error_json(const ApiError& error, ErrorForm form) {
 }
 
 http::Response error_response(const ApiError& error, ErrorForm form) {
-  http::Response response = json_response(error_json(error, form), error.status);
+  const bool full = form == ErrorForm::ollama && error.status == 429;
+  http::Response response = json_response(error_json(error, form), full ? 503 : error.status);
   if (error.retry_after > 0)
     response.headers.emplace_back("Retry-After", std::to_string(std::lround(std::ceil(error.retry_after))));
   return response;
@@ -74,6 +76,7 @@ ApiError api_error(const std::exception_ptr& error) {
 }
 
 ErrorForm error_form(const std::string& path) {
+  if (path.starts_with("/api/")) return ErrorForm::ollama;
   return path.starts_with("/v1/messages") ? ErrorForm::anthropic : ErrorForm::openai;
 }
 

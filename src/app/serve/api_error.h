@@ -1,5 +1,5 @@
 #pragma once
-// Errors as clients of the API see them: a status, and a body in the form that OpenAI's clients read, or Anthropic's.
+// Errors as clients of the API see them: a status, and a body in the form that OpenAI's, Anthropic's or Ollama's clients read.
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -23,14 +23,15 @@ struct ApiError : std::runtime_error {
 /// 501 for what this server does not do.
 ApiError unsupported(const std::string& field, const std::string& message);
 
-enum class ErrorForm { openai, anthropic };
+enum class ErrorForm { openai, anthropic, ollama };
 /// The form that clients of a path expect.
 ErrorForm error_form(const std::string& path);
 
 /// "invalid_request_error" for 400: the word for the kind of error.
 std::string error_type(int status, ErrorForm form = ErrorForm::openai);
-/// {"error": {message, type, param, code, status}}, or {"type": "error", "error": {type, message}}.
+/// {"error": {message, type, param, code, status}}, {"type": "error", "error": {type, message}}, or {"error": message}.
 OrderedJson error_json(const ApiError& error, ErrorForm form = ErrorForm::openai);
+/// Ollama answers 503 where its queue is full, not 429.
 http::Response error_response(const ApiError& error, ErrorForm form = ErrorForm::openai);
 
 /// What an exception means to a client: InputError is 400, a full queue 429, a server that drains 503, the rest 500. What is not

@@ -1,4 +1,5 @@
 // GET /openapi.json: the API described from the tables of routes and fields.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -89,8 +90,9 @@ OrderedJson document(const Service& service) {
          : text                            ? "text/plain"
                                            : "application/json",
          path == "/completion" || path == "/completions" ? OrderedJson{{"schema", OrderedJson::object()}} : schema}};
+    // Version 3.1 has no words for what an event or a line holds.
     if (route.fields != nullptr && std::string(route.path).find("token") == std::string::npos)
-      content["text/event-stream"] = OrderedJson::object();  // version 3.1 has no words for what an event holds
+      content[route.form == ErrorForm::ollama ? "application/x-ndjson" : "text/event-stream"] = OrderedJson::object();
     operation["responses"] = {{"200", {{"description", "The answer."}, {"content", content}}},
                               {"400", error_answer("The request is wrong: which field, what was found and what was expected.")},
                               {"401", error_answer("A key is missing or wrong.")},
@@ -102,10 +104,13 @@ OrderedJson document(const Service& service) {
                               {"501", error_answer("The request is not supported.")},
                               {"503", error_answer("The server is shutting down.")}};
     if (!route.open) operation["security"] = OrderedJson::array({OrderedJson{{"key", OrderedJson::array()}}});
-    paths[route.path][std::string(route.method) == "GET" ? "get" : "post"] = std::move(operation);
+    std::string method = route.method;
+    std::ranges::transform(method, method.begin(), [](unsigned char c) { return static_cast<char>(c - 'A' + 'a'); });
+    paths[route.path][method] = std::move(operation);
   }
-  const OrderedJson error = {
-      {"type", "object"}, {"properties", {{"error", {{"type", "object"}}}}}, {"required", OrderedJson::array({"error"})}};
+  const OrderedJson error = {{"type", "object"},
+                             {"properties", {{"error", {{"type", OrderedJson::array({"object", "string"})}}}}},
+                             {"required", OrderedJson::array({"error"})}};
   return {
       {"openapi", "3.1.0"},
       {"info", {{"title", "vitrine"}, {"version", version()}, {"description", "The model " + service.name() + " over HTTP."}}},

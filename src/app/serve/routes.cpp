@@ -42,6 +42,7 @@ const std::vector<Route>& routes() {
   using enum ErrorForm;
   static const std::string live_summary =
       "The requests of that page, the same as a live page sends to its own engine: " + request_names() + ".";
+  static constexpr const char* managed = "Not supported; the error says what to do instead.";
   static const std::vector<Route> table = {
       {"GET", "/", page, "A web page: chat, and a look inside the model.", nullptr, openai, true},
       {"GET", "/explain", walk_page, "A web page: the walk-through of vitrine explain, which recomputes what you change.",
@@ -65,6 +66,21 @@ const std::vector<Route>& routes() {
       {"POST", "/v1/responses", responses, "Answers input in the format of OpenAI's Responses; nothing is stored.",
        response_fields},
       {"POST", "/responses", responses, "The same.", response_fields},
+      {"GET", "/api/version", ollama_version, "The version of Ollama whose API this is.", nullptr, ollama},
+      {"GET", "/api/tags", ollama_tags, "The served model in Ollama's format.", nullptr, ollama},
+      {"GET", "/api/ps", ollama_ps, "The same, as a running model.", nullptr, ollama},
+      {"POST", "/api/show", ollama_show, "Facts about the model in Ollama's format.", ollama_show_fields, ollama},
+      {"POST", "/api/chat", ollama_chat, "Answers a conversation in Ollama's format.", ollama_chat_fields, ollama},
+      {"POST", "/api/generate", ollama_generate, "Answers or continues a text in Ollama's format.", ollama_generate_fields,
+       ollama},
+      {"POST", "/api/embed", ollama_embed, "A vector for each text in Ollama's format.", ollama_embed_fields, ollama},
+      {"POST", "/api/embeddings", ollama_embeddings, "A vector for one text in Ollama's former format.", ollama_embeddings_fields,
+       ollama},
+      {"POST", "/api/pull", ollama_manage, managed, nullptr, ollama},
+      {"POST", "/api/push", ollama_manage, managed, nullptr, ollama},
+      {"POST", "/api/create", ollama_manage, managed, nullptr, ollama},
+      {"POST", "/api/copy", ollama_manage, managed, nullptr, ollama},
+      {"DELETE", "/api/delete", ollama_manage, managed, nullptr, ollama},
       {"POST", "/completion", completion, "Continues text in llama.cpp's format.", native_completion_fields},
       {"POST", "/completions", completion, "The same.", native_completion_fields},
       {"POST", "/tokenize", tokenize, "Ids of a text or a conversation.", tokenize_fields},
@@ -129,10 +145,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       listed += route.method + std::string(std::string_view(route.method) == "GET" ? ", HEAD, " : ", ");
     }
     if (allowed.empty())
-      throw ApiError(404, "not_found",
-                     "there is no " + request.path + " here; " +
-                         (request.path.starts_with("/api/") ? "Ollama's API is not supported, use OpenAI's at /v1"
-                                                            : "/openapi.json lists what is there"));
+      throw ApiError(404, "not_found", "there is no " + request.path + " here; /openapi.json lists what is there");
     http::Response response =
         request.method == "OPTIONS"
             ? http::Response{204, "", "", {}}

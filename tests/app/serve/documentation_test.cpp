@@ -7,6 +7,7 @@
 
 #include "generate/sampling_options.h"
 #include "requests/request.h"
+#include "serve/ollama.h"
 #include "serve/routes.h"
 #include "serve/sampling_fields.h"
 
@@ -63,6 +64,7 @@ std::string table_named(const std::string& name) {
   if (name == "requests") return request_table();
   if (name == "sampling") return field_table(sampling_fields(), true);
   if (name == "foreign") return field_table(foreign_fields(), true);
+  if (name == "options") return field_table(ollama_option_fields(), false);
   for (const Route& route : routes())
     if (route.path == name && route.fields != nullptr) return field_table(route.fields(), false);
   ADD_FAILURE() << "the page has a table that is not known: " << name;
