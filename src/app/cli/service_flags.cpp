@@ -45,6 +45,7 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.aliases = aliases;
   options.any_model = any_model;
   options.strict_fields = strict_fields;
+  options.share_prefixes = share_prefixes;
   options.slots = !no_slots;
   options.metrics = !no_metrics;
   options.lookup = lookup;
@@ -79,6 +80,8 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
             "KV cache in MiB, for running sequences and cached prefixes; 0 (default): half of free memory");
   add_count(app, "--prefix-mb", flags.prefix_mb, 0, int64_t{1} << 30,
             "Evict cached prefixes while the KV cache uses more MiB than this; 0 (default): --cache-mb");
+  app.add_flag("--share-prefixes", flags.share_prefixes,
+               "Share cached prefixes among all keys and addresses. Clients can then find out which prompts others sent");
   add_count(app, "--context", flags.context, 0, int64_t{1} << 31, "Context length of a sequence; 0 (default): the model's");
   add_count(app, "--lookup", flags.lookup, 0, kMostDrafts,
             "Draft up to N tokens per step by prompt lookup in requests without the field (default 0: none)");

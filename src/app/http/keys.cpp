@@ -72,7 +72,7 @@ std::vector<ApiKey> read_keys(const std::string& path) {
     line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
     const size_t space = line.find_first_of(" \t");
     if (space == std::string_view::npos) {
-      keys.push_back({"key " + std::to_string(number), std::string(line)});
+      keys.push_back({"line " + std::to_string(number), std::string(line)});  // "key 1" is that of a flag
       continue;
     }
     const std::string_view secret = line.substr(line.find_first_not_of(" \t", space));

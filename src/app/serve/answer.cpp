@@ -43,6 +43,7 @@ void Answer::add(Work work, size_t prompt, bool include_stop) {
   choice.prompt_ids = work.prompt;
   choices_.push_back(std::move(choice));
   work.owner = exchange_->request().owner;
+  work.prefix_scope = service_.prefix_scope(work.owner, work.prefix_scope);
   works_.push_back(std::move(work));
   include_stop_.push_back(include_stop);
 }

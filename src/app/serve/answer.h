@@ -52,7 +52,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
 
-  /// A stream of the request; `prompt` counts its prompts.
+  /// A stream of the request; `prompt` counts its prompts. work.prefix_scope is the request's cache_salt, to which its owner is
+  /// added here.
   void add(Work work, size_t prompt = 0, bool include_stop = false);
   /// Submits what was added. Errors: as Scheduler::submit; then nothing runs and nothing was answered.
   void start();

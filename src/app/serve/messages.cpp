@@ -361,6 +361,7 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   work.prompt = request.prompt.ids;
   work.options = sampled.options;
   work.adapters = sampled.adapters;
+  work.prefix_scope = sampled.cache_salt;
   const auto answer = std::make_shared<MessageAnswer>(service, exchange, streamed, std::move(request));
   answer->add(std::move(work), 0, sampled.include_stop);
   answer->start();

@@ -258,6 +258,7 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
       work.prompt = prompts[p].ids;
       work.options = sampled.options;
       work.adapters = sampled.adapters;
+      work.prefix_scope = sampled.cache_salt;
       work.stream = sampled.stream(p, i, n);
       work.top = top;
       answer->add(std::move(work), p, sampled.include_stop);

@@ -337,6 +337,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   work.prompt = request.prompt.ids;
   work.options = sampled.options;
   work.adapters = sampled.adapters;
+  work.prefix_scope = sampled.cache_salt;
   const auto answer = std::make_shared<ResponseAnswer>(service, exchange, streamed, std::move(request));
   answer->add(std::move(work), 0, sampled.include_stop);
   answer->start();

@@ -19,6 +19,7 @@ constexpr double kMostTokens = 1e9;
 
 // What is looked at for each token that is made.
 constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096, kMostBreakers = 16;
+constexpr size_t kMostSaltBytes = 256;        // held with each cached prefix
 constexpr size_t kMostStopBytes = 64 << 10;  // of all stop strings: each text that is made holds them, and a table of each
 
 void check_count(const char* field, size_t count, size_t most) {
@@ -72,6 +73,16 @@ void read_bias(const OrderedJson& json, const Service& service, SamplingOptions&
   }
 }
 
+// Empty without one. An empty one is refused, as in vLLM: whoever sends it wanted another.
+std::string read_salt(const Fields& fields) {
+  const std::optional<std::string> salt = fields.text("cache_salt");
+  if (!salt) return {};
+  if (salt->empty() || salt->size() > kMostSaltBytes)
+    throw invalid("cache_salt", "\"cache_salt\" has " + std::to_string(salt->size()) + " bytes; expected 1 to " +
+                                    std::to_string(kMostSaltBytes));
+  return *salt;
+}
+
 }  // namespace
 
 const std::vector<Field>& sampling_fields() {
@@ -109,6 +120,10 @@ const std::vector<Field>& sampling_fields() {
         Use::honored,
         0,
         1e9};
+    fields.push_back({"cache_salt", text,
+                      "Cached prefixes of prompts are shared only with requests that have the same salt, up to 256 bytes, and the "
+                      "same key or address.",
+                      Use::honored});
     fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});
     return joined({numbers, fields, grammar_fields(), lora_fields()});
   }();
@@ -122,9 +137,9 @@ const std::vector<Field>& foreign_fields() {
       Field::ignored("store", "Nothing is stored."),
       Field::ignored("service_tier", "There is only one tier."),
       Field::ignored("safety_identifier", "Has no effect."),
-      Field::ignored("prompt_cache_key", "Prompts with a common prefix always share it."),
-      Field::ignored("prompt_cache_retention", "Prompts with a common prefix always share it."),
-      Field::ignored("cache_prompt", "Prompts with a common prefix always share it; the output is the same."),
+      Field::ignored("prompt_cache_key", "Prompts of one key with a common prefix always share it; `cache_salt` separates them."),
+      Field::ignored("prompt_cache_retention", "Prefixes are kept as long as there is memory."),
+      Field::ignored("cache_prompt", "Prompts of one key with a common prefix always share it; the output is the same."),
       Field::ignored("id_slot", "Sequences have no fixed slots."),
       Field::ignored("n_cache_reuse", "Prefixes of prompts are shared as a whole."),
       Field::ignored("repeat_last_n", "The repetition penalty covers the whole prompt and text."),
@@ -179,6 +194,7 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   o.min_tokens = fields.integer("min_tokens").value_or(0);
   o.constraint = read_grammar(fields, service);
   sampled.adapters = read_adapters(fields, service);
+  sampled.cache_salt = read_salt(fields);
   if (const int64_t drafts = fields.integer("speculative.n_max").value_or(service.options().lookup); drafts > 0)
     o.drafter =  // keeps nothing, so all texts of the request share it
         std::make_shared<LookupDrafter>(std::min(drafts, kMostDrafts));

@@ -19,6 +19,7 @@ const std::vector<Field>& foreign_fields();
 struct Sampled {
   GenerateOptions options;    // max_tokens is the endpoint's
   ScaledAdapters adapters;    // Work::adapters
+  std::string cache_salt;     // empty: none
   bool include_stop = false;  // the text ends with the stop string that ended it
   bool seeded = false;        // the request gives the seed: a prompt's texts are then those that it has alone
 

@@ -88,6 +88,11 @@ std::string Service::model_named(const std::optional<std::string>& wanted) const
                  "model");
 }
 
+// Owners have no line feed: they are words of a file of keys, or addresses.
+std::string Service::prefix_scope(const std::string& owner, const std::string& salt) const {
+  return (options_.share_prefixes ? "" : owner) + "\n" + salt;
+}
+
 std::string random_id(const std::string& prefix) {
   static constexpr char kLetters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   thread_local std::mt19937_64 random{std::random_device{}()};

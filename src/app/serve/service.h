@@ -40,6 +40,8 @@ struct ServiceOptions {
   AdapterLimits adapter_limits = {};
   std::shared_ptr<const TunedLens> lens = {};  // that requests may look through, and its file
   std::string lens_file = {};
+  // Requests of all keys and addresses share cached prefixes; else only those of the same key or address do.
+  bool share_prefixes = false;
   bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
 };
 
@@ -64,6 +66,8 @@ class Service {
   AdapterList& adapters() { return *adapters_; }
   const AdapterList& adapters() const { return *adapters_; }
   std::time_t started() const { return started_; }
+  /// Work::prefix_scope of a request of `owner` with that cache_salt; empty: it has none.
+  std::string prefix_scope(const std::string& owner, const std::string& salt) const;
   /// Of program and weights, for system_fingerprint.
   const std::string& fingerprint() const { return fingerprint_; }
 

@@ -107,7 +107,7 @@ class AdaptedPieces {
     for (size_t i = 0; i < pieces.size();) {
       const Stream& stream = *pieces[i]->stream;
       const int64_t first = row;
-      for (; i < pieces.size() && pieces[i]->stream->kind() == stream.kind(); ++i) row += pieces[i]->rows();
+      for (; i < pieces.size() && pieces[i]->stream->kind().adapters == stream.kind().adapters; ++i) row += pieces[i]->rows();
       add_row_adapters(stream.adapters(), first, row - first, rows_);
     }
     ctx_.row_adapters = rows_;
@@ -169,7 +169,9 @@ void attempt(Engine& engine, std::span<Piece* const> pieces) {
 void run_mixed_step(Engine& engine, std::span<Piece> pieces) {
   std::vector<Piece*> together;
   for (Piece& piece : pieces) together.push_back(&piece);
-  const auto before = [](const Piece* a, const Piece* b) { return a->stream->kind() < b->stream->kind(); };
+  const auto before = [](const Piece* a, const Piece* b) { 
+    return a->stream->kind().adapters < b->stream->kind().adapters;
+  };
   if (!std::is_sorted(together.begin(), together.end(), before)) merge_sort(together, before);
   try {
     attempt(engine, together);

@@ -1,11 +1,13 @@
 #pragma once
 // Sequences whose keys and values are kept for prompts that begin like them: a tree over tokens (a radix tree, as SGLang's,
 // arXiv:2312.07104), each path of which spells a sequence; one tree for each kind of sequence.
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,9 +26,12 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  /// What a sequence was computed with besides the model: numbers of adapters, and how much of each. Sequences of two kinds share
-  /// nothing.
-  using Kind = std::vector<std::pair<uint64_t, double>>;
+  /// What a sequence was computed with besides the model, and who may continue it. Sequences of two kinds share nothing.
+  struct Kind {
+    std::vector<std::pair<uint64_t, double>> adapters;  // numbers of adapters, and how much of each
+    std::string scope;                                  // Work::prefix_scope
+    auto operator<=>(const Kind&) const = default;
+  };
 
   struct Found {
     CacheSequence sequence;  // shares its pages; of `length` tokens

@@ -22,9 +22,9 @@ ScaledAdapters checked_adapters(ScaledAdapters adapters) {
   return adapters;
 }
 
-PrefixCache::Kind kind_of(const ScaledAdapters& adapters) {
-  PrefixCache::Kind kind;
-  for (const ScaledAdapter& a : adapters) kind.emplace_back(a.adapter->id(), a.scale);
+PrefixCache::Kind kind_of(const ScaledAdapters& adapters, std::string scope) {
+  PrefixCache::Kind kind{{}, std::move(scope)};
+  for (const ScaledAdapter& a : adapters) kind.adapters.emplace_back(a.adapter->id(), a.scale);
   return kind;
 }
 
@@ -37,7 +37,7 @@ Stream::Stream(const Engine& engine, Work work, std::shared_ptr<Sink> sink, uint
       top_(checked_top(work.top, "top")),
       prompt_top_(work.prompt_top),
       adapters_(checked_adapters(std::move(work.adapters))),
-      kind_(kind_of(adapters_)),
+      kind_(kind_of(adapters_, std::move(work.prefix_scope))),
       make_listener_(std::move(work.listener)),
       sequence_(engine, std::move(work.prompt), std::move(work.options), work.stream) {
   if (prompt_top_) checked_top(*prompt_top_, "prompt_top");

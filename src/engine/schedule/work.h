@@ -23,6 +23,9 @@ struct Work {
   std::optional<int64_t> prompt_top =
       {};                  // set: also the log-probability of each prompt token, with so many most likely in its place
   std::string owner = {};  // whose it is (a key's name or an address): the queue is fair among owners
+  // Streams share the keys and values of what they begin with alike only with those of the same scope: what was cached shows in
+  // the time that a prompt takes and in cached_tokens.
+  std::string prefix_scope = {};
   // What the model is run with, one after the other, besides what the engine has for all (Engine::adapt); the stream keeps them
   // alive. Streams of other adapters share its steps, but no prefix.
   ScaledAdapters adapters = {};

@@ -80,7 +80,7 @@ TEST(Keys, ComeFromAFile) {
   const std::vector<ApiKey> keys = read_keys(path);
   ASSERT_EQ(keys.size(), 2u);
   EXPECT_EQ(keys[0].secret, "sk-one");
-  EXPECT_EQ(keys[0].name, "key 3") << "named by its line";
+  EXPECT_EQ(keys[0].name, "line 3") << "named by its line";
   EXPECT_EQ(keys[1].name, "carol");
   EXPECT_EQ(keys[1].secret, "sk-two");
   std::ofstream(path) << "a b c\n";

@@ -70,9 +70,10 @@ class Connection {
     socket_ = -1;
   }
   void send(const std::string& method, const std::string& path, const std::string& body,
-            const std::string& type = "application/json") const {
+            const std::string& type = "application/json", const std::string& key = "") const {
     const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
                              (body.empty() ? "" : "Content-Type: " + type + "\r\n") +
+                             (key.empty() ? "" : "Authorization: Bearer " + key + "\r\n") +
                              "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
     for (size_t sent = 0; sent < text.size();) {
       const ssize_t n = ::send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
@@ -111,13 +112,14 @@ inline constexpr const char* kChatTemplate =
 class Served {
  public:
   explicit Served(ServiceOptions options = {}, const std::string& model = std::string(VITRINE_SOURCE) + "/models/tales9m",
-                  SchedulerOptions scheduling = {})
+                  SchedulerOptions scheduling = {}, std::vector<http::ApiKey> keys = {})
       : engine(model, {.threads = 1, .numerics = {.exact = true}}),
         alone(model, {.threads = 1, .numerics = {.exact = true}}),
         service(std::make_unique<Service>(engine, scheduling, std::move(options))) {
     http::ServerOptions http;
     http.port = 0;
     http.request_threads = 4;
+    http.keys = std::move(keys);
     http.open_paths = open_paths();
     http.quick_paths = quick_paths();
     http.error_body = http_error_body;
@@ -131,9 +133,9 @@ class Served {
   Served(const Served&) = delete;
   Served& operator=(const Served&) = delete;
 
-  Reply ask(const std::string& method, const std::string& path, const std::string& body = "") const {
+  Reply ask(const std::string& method, const std::string& path, const std::string& body = "", const std::string& key = "") const {
     const Connection connection(server->port());
-    connection.send(method, path, body);
+    connection.send(method, path, body, "application/json", key);
     return connection.reply();
   }
   Reply get(const std::string& path) const { return ask("GET", path); }

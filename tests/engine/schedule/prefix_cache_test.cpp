@@ -144,5 +144,18 @@ TEST_F(PrefixTree, IsWhatAListWouldBe) {
   }
 }
 
+TEST_F(PrefixTree, ScopesShareNothing) {
+  KvCache cache = cache_of(kNoWindow, 0);
+  PrefixCache tree;
+  tree.keep(Ids{1, 2, 3}, sequence_of(cache, {1, 2, 3}), {{}, "alice"});
+  EXPECT_EQ(tree.find(Ids{1, 2, 3}, 1, {{}, "alice"}).length, 3);
+  for (const char* other : {"", "bob", "alice "}) {
+    const PrefixCache::Found found = tree.find(Ids{1, 2, 3}, 1, {{}, other});
+    EXPECT_EQ(found.length, 0) << other;
+    EXPECT_EQ(found.alike, 0) << other;
+  }
+  EXPECT_EQ(tree.find(Ids{1, 2, 3}, 1, {{{1, 1.0}}, "alice"}).length, 0);
+}
+
 }  // namespace
 }  // namespace vitrine
