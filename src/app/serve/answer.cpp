@@ -2,6 +2,19 @@
 
 namespace vitrine::serve {
 
+namespace {
+
+// A grammar's source is the name of its field in quotes (serve/grammars.cpp).
+ApiError failed(const EndEvent& end) {
+  if (!end.error_is_input) return {500, "run_failed", end.error};
+  if (end.error_code.empty()) return {400, "invalid_value", end.error};
+  std::string field = end.error_source;
+  std::erase(field, '"');
+  return {400, end.error_code, end.error, field};
+}
+
+}  // namespace
+
 /// Carries what happens to a stream from the scheduler's thread to the thread of answers.
 class Answer::Ear final : public Sink {
  public:
@@ -161,9 +174,7 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
   choice.end = std::move(event);
   choice.ended = true;
   --running_;
-  if (choice.end.end == End::failed)
-    fail(choice.end.error_is_input ? ApiError(400, "invalid_value", choice.end.error)
-                                   : ApiError(500, "run_failed", choice.end.error));
+  if (choice.end.end == End::failed) fail(failed(choice.end));
   if (choice.end.end == End::cancelled) fail(ApiError(499, "cancelled", "the request was cancelled"));
   if (answered_) return;
   choice.tail = choice.end.text;

@@ -114,11 +114,7 @@ std::shared_ptr<const Constraint> GrammarCompiler::compile(const Grammar& gramma
   run_deep([&] { matcher.reset(llg_new_matcher(&init, source.kind, source.text.c_str())); });
   if (const std::string reason = failure(matcher.get()); !reason.empty()) throw InputError(grammar.source + ": " + reason);
   auto constraint = std::make_shared<GrammarConstraint>(std::move(matcher), vocabulary_, grammar.source);
-  try {
-    constraint->allowed();  // kept for every text; and a grammar without texts, or too costly at once, is refused now
-  } catch (const RunError& e) {
-    throw InputError(e.what());
-  }
+  constraint->allowed();  // kept for every text; and a grammar without texts, or too costly at once, is refused now
   return constraint;
 }
 

@@ -53,6 +53,13 @@ void GrammarConstraint::make_mask(State& state) {
   state.changed.notify_all();
 }
 
+// Tokens are chosen by the mask, so a matcher fails where a grammar has too many ways to go on.
+ConstraintError GrammarConstraint::too_complex(const std::string& why) const {
+  return {"grammar_too_complex", source_,
+          "the text does not conform to the grammar, or the grammar has too many ways to continue it, such as many optional "
+          "properties or nested repetitions; simplify it: " + why};
+}
+
 void GrammarConstraint::prepare() {
   {
     const std::lock_guard lock(state_->mutex);
@@ -81,15 +88,18 @@ std::span<const uint32_t> GrammarConstraint::allowed() {
   State& state = *state_;
   if (state.stage == Mask::none) make_mask(state);
   if (state.error.empty() && (!state.empty || may_end_)) return state.mask;
-  throw RunError(source_ + ": the grammar does not allow the text to continue: " +
-                 (state.empty ? "no token of the vocabulary fits, and it is not complete" : state.error));
+  if (state.empty)
+    throw ConstraintError("grammar_dead_end", source_,
+                          "the grammar does not allow the text to continue: no token of the vocabulary fits, and it is not "
+                          "complete");
+  throw too_complex(state.error);
 }
 
 void GrammarConstraint::accept(int32_t token) {
   settle();
   LlgMatcher* const matcher = state_->matcher.get();
   if (llg_matcher_consume_token(matcher, static_cast<uint32_t>(token)) != 0)
-    throw RunError(source_ + ": token " + std::to_string(token) + " does not conform to the grammar: " + failure(matcher));
+    throw too_complex("behind token " + std::to_string(token) + ": " + failure(matcher));
   {
     const std::lock_guard lock(state_->mutex);
     state_->stage = Mask::none;

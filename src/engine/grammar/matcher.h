@@ -57,6 +57,7 @@ class GrammarConstraint final : public Constraint {
   };
   static void make_mask(State& state);
   void settle() const;
+  ConstraintError too_complex(const std::string& why) const;
 
   std::shared_ptr<State> state_;
   std::string source_;

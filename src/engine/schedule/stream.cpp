@@ -139,6 +139,11 @@ void Stream::fail(std::exception_ptr error) {
   end_.end = End::failed;
   try {
     std::rethrow_exception(std::move(error));
+  } catch (const ConstraintError& e) {
+    end_.error = e.what();
+    end_.error_is_input = true;
+    end_.error_code = e.code;
+    end_.error_source = e.source;
   } catch (const InputError& e) {
     end_.error = e.what();
     end_.error_is_input = true;

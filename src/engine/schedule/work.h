@@ -61,6 +61,7 @@ struct EndEvent {
   std::string text;                        // that became certain without another token; "" but where a constraint ends the text
   std::string error;                       // failed: what happened, for the reader
   bool error_is_input = false;             // failed: the request was wrong (InputError); else the run was
+  std::string error_code, error_source;    // failed by its constraint: ConstraintError's
   Timings timings;
   int64_t cached_tokens = 0;  // prompt tokens that were found in the prefix cache
 };

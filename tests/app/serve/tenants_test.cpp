@@ -1,4 +1,5 @@
 // Several clients of one server: what one of them does must neither show to another nor take what the other needs.
+#include "grammar/grammar.h"
 #include "support.h"
 
 namespace vitrine::serve {
@@ -53,6 +54,22 @@ TEST(Tenants, AServerMaySharePrefixesAmongAll) {
   const Served served(options, std::string(VITRINE_SOURCE) + "/models/tales9m", {}, kKeys);
   EXPECT_EQ(cached(served, "a-key"), 0);
   EXPECT_GE(cached(served, "b-key"), 16);
+}
+
+// Each property may be there or not, so that there are more ways to go on than the library follows.
+TEST(Tenants, ASchemaOfTooManyWaysIsTheClientsError) {
+  if (!has_grammars()) GTEST_SKIP() << "this build has no llguidance";
+  const Served served;
+  OrderedJson schema = {{"type", "object"}, {"properties", OrderedJson::object()}};
+  for (int i = 0; i < 900; ++i) schema["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  OrderedJson request = {{"prompt", "Once"}, {"max_tokens", 50}, {"seed", 1}, {"json_schema", schema}};
+  const Reply whole = served.post("/v1/completions", request);
+  expect_error(whole, 400, "json_schema", "many optional properties");
+  EXPECT_EQ(whole.json()["error"]["code"], "grammar_too_complex") << whole.body;
+  const std::vector<Event> events = served.events("/v1/completions", request);
+  const OrderedJson error = events.back().data == "[DONE]" ? events[events.size() - 2].json() : events.back().json();
+  EXPECT_EQ(error["error"]["code"], "grammar_too_complex") << error;
+  EXPECT_EQ(error["error"]["status"], 400);
 }
 
 }  // namespace

@@ -143,8 +143,9 @@ TEST(GrammarConstraint, RefusesATokenThatDoesNotFit) {
   try {
     text->accept(f.tokenizer->encode("z", false)[0]);
     FAIL();
-  } catch (const RunError& e) {
+  } catch (const ConstraintError& e) {
     EXPECT_NE(std::string(e.what()).find("does not conform to the grammar"), std::string::npos) << e.what();
+    EXPECT_EQ(e.source, "--regex");
   }
 }
 
