@@ -50,7 +50,7 @@ TEST(BenchPlan, RefusesWhatItDoesNotUse) {
   expect_refused({"bench", "--plan", "--sequences", "2"}, {"--plan", "--sequences"});
   expect_refused({"bench", "--weights", "q4_0"}, {"--weights", "--plan"});
   expect_refused({"bench", "--plan", "--weights", "q9"}, {"q9", "q4_0"});
-  expect_refused({"bench", "--plan", "--depth", "1020"}, {"--depth", "1020", "1024"});
+  expect_refused({"bench", "--plan", "--depth", "1023"}, {"--depth", "1023", "1024"});
   expect_refused({"bench", "--plan", "--pin", "cores"}, {"--plan", "--pin"});
 }
 

@@ -41,7 +41,7 @@ TEST_F(Api, ModelsAndHealth) {
 
 TEST_F(Api, PathsMethodsAndTypesThatAreNotThere) {
   expect_error(served.get("/v2/models"), 404, "", "/openapi.json");
-  expect_error(served.get("/api/tags"), 404, "", "OpenAI's at /v1");
+  EXPECT_EQ(served.get("/api/nothing").status, 404);
   const Reply reply = served.get("/v1/completions");
   expect_error(reply, 405, "", "takes POST, not GET");
   EXPECT_EQ(reply.header("Allow"), "POST, OPTIONS");
