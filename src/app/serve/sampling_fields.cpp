@@ -19,7 +19,7 @@ constexpr double kMostTokens = 1e9;
 
 // What is looked at for each token that is made.
 constexpr size_t kMostStops = 128, kMostEnds = 1024, kMostBiases = 4096, kMostBreakers = 16;
-constexpr size_t kMostSaltBytes = 256;        // held with each cached prefix
+constexpr size_t kMostSaltBytes = 256;       // held with each cached prefix
 constexpr size_t kMostStopBytes = 64 << 10;  // of all stop strings: each text that is made holds them, and a table of each
 
 void check_count(const char* field, size_t count, size_t most) {
@@ -120,10 +120,11 @@ const std::vector<Field>& sampling_fields() {
         Use::honored,
         0,
         1e9};
-    fields.push_back({"cache_salt", text,
-                      "Cached prefixes of prompts are shared only with requests that have the same salt, up to 256 bytes, and the "
-                      "same key or address.",
-                      Use::honored});
+    fields.push_back(
+        {"cache_salt", text,
+         "Cached prefixes of prompts are shared only with requests that have the same salt, up to 256 bytes, and the "
+         "same key or address.",
+         Use::honored});
     fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});
     return joined({numbers, fields, grammar_fields(), lora_fields()});
   }();

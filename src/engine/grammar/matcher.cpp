@@ -57,7 +57,8 @@ void GrammarConstraint::make_mask(State& state) {
 ConstraintError GrammarConstraint::too_complex(const std::string& why) const {
   return {"grammar_too_complex", source_,
           "the text does not conform to the grammar, or the grammar has too many ways to continue it, such as many optional "
-          "properties or nested repetitions; simplify it: " + why};
+          "properties or nested repetitions; simplify it: " +
+              why};
 }
 
 void GrammarConstraint::prepare() {

@@ -169,9 +169,7 @@ void attempt(Engine& engine, std::span<Piece* const> pieces) {
 void run_mixed_step(Engine& engine, std::span<Piece> pieces) {
   std::vector<Piece*> together;
   for (Piece& piece : pieces) together.push_back(&piece);
-  const auto before = [](const Piece* a, const Piece* b) { 
-    return a->stream->kind().adapters < b->stream->kind().adapters;
-  };
+  const auto before = [](const Piece* a, const Piece* b) { return a->stream->kind().adapters < b->stream->kind().adapters; };
   if (!std::is_sorted(together.begin(), together.end(), before)) merge_sort(together, before);
   try {
     attempt(engine, together);
