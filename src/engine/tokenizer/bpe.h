@@ -140,9 +140,9 @@ class PairCuts {
     size_t begin = 0;
     for (size_t first = 1; first < text.size(); first += kBlock) {
       const size_t count = std::min(kBlock, text.size() - first);
-      const char* const at = text.data() + first;
+      const char *const left = text.data() + first - 1, *const right = left + 1;
       uint64_t cuts = 0;
-      for (size_t i = 0; i < count; ++i) cuts |= uint64_t{cut_[index(at[i - 1], at[i])]} << i;
+      for (size_t i = 0; i < count; ++i) cuts |= uint64_t{cut_[index(left[i], right[i])]} << i;
       for (; cuts != 0; cuts &= cuts - 1) {
         const size_t end = first + size_t(std::countr_zero(cuts));
         visit(begin, end);
