@@ -83,14 +83,19 @@ int64_t ollama_nanoseconds_since(std::chrono::steady_clock::time_point begin) {
 std::string ollama_name(const std::string& name) { return name + ":latest"; }
 
 std::string ollama_model(const Service& service, const std::optional<std::string>& wanted) {
-  const std::string name = wanted.value_or(""), tag = ollama_name("");
+  std::string name = wanted.value_or("");
+  if (const std::string tag = ollama_name(""); name.size() > tag.size() && name.ends_with(tag)) {
+    try {
+      return service.model_named(name);
+    } catch (const ApiError&) {
+      name.resize(name.size() - tag.size());
+    }
+  }
   try {
     return service.model_named(name);
   } catch (const ApiError& error) {
-    if (name.size() <= tag.size() || !name.ends_with(tag))
-      throw ApiError(404, error.code, "model '" + name + "' not found: " + error.what(), error.param);
+    throw ApiError(404, error.code, "model '" + name + "' not found: " + error.what(), error.param);
   }
-  return ollama_model(service, name.substr(0, name.size() - tag.size()));
 }
 
 void ollama_version(Service&, const std::shared_ptr<http::Exchange>& exchange) {

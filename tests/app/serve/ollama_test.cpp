@@ -221,6 +221,8 @@ TEST_F(Ollama, TheModelIsListedAndShown) {
 TEST_F(Ollama, ErrorsSayWhatIsWrongInOllamasForm) {
   expect_ollama_error(served.post("/api/chat", with(chat, {{"model", "llama3:latest"}})), 404, "model 'llama3' not found");
   expect_ollama_error(served.post("/api/show", {{"model", "llama3"}}), 404, "this server runs \"tales\"");
+  // One tag is taken off. Were it all of them, a name of tags alone would keep the server busy for minutes.
+  expect_ollama_error(served.post("/api/show", {{"model", "tales:latest:latest"}}), 404, "model 'tales:latest' not found");
   expect_ollama_error(served.post("/api/chat", with(chat, {{"options", {{"temperature", "hot"}}}})), 400,
                       "in \"options\": \"temperature\" is \"hot\"; expected a number");
   expect_ollama_error(served.post("/api/chat", with(chat, {{"options", 7}})), 400, "\"options\" is 7");
