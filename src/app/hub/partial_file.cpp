@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "base/error.h"
+#include "io/descriptor.h"
 
 namespace vitrine {
 
@@ -66,11 +66,7 @@ std::string PartialFile::wrong_hash() {
 void PartialFile::move_to(const std::string& path) {
   if (::fsync(fd_) != 0) fail("cannot be written to the disk");
   if (::rename(path_.c_str(), path.c_str()) != 0) fail("cannot be named " + path);
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (const int parent = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); parent >= 0) {
-    static_cast<void>(::fsync(parent));  // some file systems refuse
-    ::close(parent);
-  }
+  sync_folder_of(path);
 }
 
 void PartialFile::remove() { ::unlink(path_.c_str()); }

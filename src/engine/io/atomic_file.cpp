@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "io/descriptor.h"
 
 namespace vitrine {
 
@@ -48,13 +49,8 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::fail(const std::string& what) const { throw RunError(path_ + ": " + what + ": " + std::strerror(errno)); }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> data) {
-  while (!data.empty()) {
-    const ssize_t put = ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot be written at byte " + std::to_string(offset));
-    offset += static_cast<uint64_t>(put);
-    data = data.subspan(static_cast<size_t>(put));
-  }
+  const uint64_t end = offset + data.size(), put = vitrine::write_at(fd_, offset, data);
+  if (put != end) fail("cannot be written at byte " + std::to_string(put));
 }
 
 void AtomicFile::sync() {
@@ -66,13 +62,7 @@ void AtomicFile::finish() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in place");
   ::close(fd_);
   fd_ = -1;
-  // The new name lives in the directory: without this a crash may bring the old file back. Some file systems refuse.
-  const std::string directory = std::filesystem::path(path_).parent_path().string();
-  const int parent = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (parent >= 0) {
-    static_cast<void>(::fsync(parent));
-    ::close(parent);
-  }
+  sync_folder_of(path_);
 }
 
 bool is_or_becomes(std::string_view file, std::string_view name) {

@@ -15,6 +15,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "io/descriptor.h"
 
 namespace vitrine {
 namespace {
@@ -227,35 +228,37 @@ void PartFile::require_identity(const WorkIdentity& other, const std::string& of
 }
 
 PartWriter::PartWriter(const std::string& path, const WorkShard& shard, const WorkIdentity& identity) : path_(path) {
-  const std::string unfinished = this->unfinished();
-  while (true) {
-    fd_ = ::open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd_ < 0) fail("cannot be written");
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // some file systems have no locks
-      ::close(std::exchange(fd_, -1));
-      throw UsageError(path_ + ": another process computes this shard. Wait for it, or end it");
-    }
-    struct stat here{}, named{};
-    if (::fstat(fd_, &here) != 0) fail("cannot be read");
-    if (::stat(unfinished.c_str(), &named) == 0 && here.st_ino == named.st_ino && here.st_dev == named.st_dev) break;
-    ::close(std::exchange(fd_, -1));  // who held it gave it its name, or removed it
-  }
-  const std::string text = first_text(shard, identity);
-  const std::vector<std::byte> first = record(magic_number(), 0, std::as_bytes(std::span(text)));
   try {
-    if (!unbegun(unfinished, first)) {
-      const PartFile begun = PartFile::open(unfinished, /*complete=*/false);
+    lock();
+    const std::string text = first_text(shard, identity);
+    const std::vector<std::byte> first = record(magic_number(), 0, std::as_bytes(std::span(text)));
+    if (!unbegun(unfinished(), first)) {
+      const PartFile begun = PartFile::open(unfinished(), /*complete=*/false);
       begun.require_shard(shard);
       begun.require_identity(identity, "this command line", /*machines=*/true);
       for (const PartFile::Unit& unit : begun.units()) units_.emplace_back(unit.number, unit.key);
       at_ = begun.whole_bytes();
     }
+    if (::ftruncate(fd_, static_cast<off_t>(at_)) != 0) fail("cannot be cut");
+    if (at_ == 0) append(first);
   } catch (...) {
-    ::close(std::exchange(fd_, -1));
+    if (fd_ >= 0) ::close(fd_);
     throw;
   }
-  if (::ftruncate(fd_, static_cast<off_t>(at_)) != 0) fail("cannot be cut");
-  if (at_ == 0) append(first);
+}
+
+void PartWriter::lock() {
+  const std::string name = unfinished();
+  while (true) {
+    fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd_ < 0) fail("cannot be written");
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)  // some file systems have no locks
+      throw UsageError(path_ + ": another process computes this shard. Wait for it, or end it");
+    struct stat here{}, named{};
+    if (::fstat(fd_, &here) != 0) fail("cannot be read");
+    if (::stat(name.c_str(), &named) == 0 && here.st_ino == named.st_ino && here.st_dev == named.st_dev) return;
+    ::close(std::exchange(fd_, -1));  // who held it gave it its name, or removed it
+  }
 }
 
 PartWriter::~PartWriter() {
@@ -268,13 +271,9 @@ void PartWriter::fail(const std::string& what) const {
 }
 
 void PartWriter::append(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at_));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot be written at byte " + std::to_string(at_));
-    at_ += static_cast<uint64_t>(put);
-    bytes = bytes.subspan(static_cast<size_t>(put));
-  }
+  const uint64_t end = at_ + bytes.size();
+  at_ = write_at(fd_, at_, bytes);
+  if (at_ != end) fail("cannot be written at byte " + std::to_string(at_));
 }
 
 void PartWriter::add(uint64_t number, uint64_t key, std::span<const std::byte> bytes) {
@@ -288,11 +287,7 @@ void PartWriter::finish(const WorkTotal& total) {
   if (::fsync(fd_) != 0) fail("cannot be written to the disk");
   if (::rename(unfinished().c_str(), path_.c_str()) != 0) fail("cannot be put in place");
   ::close(std::exchange(fd_, -1));
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  const int parent = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (parent < 0) return;
-  static_cast<void>(::fsync(parent));  // some file systems refuse
-  ::close(parent);
+  sync_folder_of(path_);
 }
 
 }  // namespace vitrine

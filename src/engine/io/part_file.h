@@ -91,6 +91,7 @@ class PartWriter {
 
  private:
   [[noreturn]] void fail(const std::string& what) const;
+  void lock();  // opens the unfinished file, alone
   void append(std::span<const std::byte> bytes);
 
   std::string path_;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/descriptor.h"
 
 namespace vitrine {
 namespace {
@@ -31,14 +32,6 @@ std::string boot_id() {
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void sync_folder_of(const std::string& path) {
-  const std::string folder = fs::path(path).parent_path().string();
-  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  static_cast<void>(::fsync(fd));  // some file systems refuse
-  ::close(fd);
 }
 
 std::string made_folder(const std::string& path) {
@@ -120,13 +113,9 @@ bool ResumableFile::begins_with(std::span<const std::byte> bytes) const {
 }
 
 void ResumableFile::append(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(written_));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot be written at byte " + std::to_string(written_));
-    written_ += static_cast<uint64_t>(put);
-    bytes = bytes.subspan(static_cast<size_t>(put));
-  }
+  const uint64_t end = written_ + bytes.size();
+  written_ = write_at(fd_, written_, bytes);
+  if (written_ != end) fail("cannot be written at byte " + std::to_string(written_));
 }
 
 void ResumableFile::finish() {
