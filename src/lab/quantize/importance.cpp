@@ -151,7 +151,7 @@ class SquaresOfInputs final : public Listener {
       const auto size = sizes_.find(one.name);
       if (size == sizes_.end() || one.sums.squares.size() != size->second.first || one.sums.rows.size() != size->second.second)
         throw FileError(where, "holds " + std::to_string(one.sums.squares.size()) + " sums of \"" + one.name +
-                                   "\", which is no matrix of this model or has another size");
+                                   "\"; this model has no matrix of that name and size");
       Squares& sums = all_[one.name];
       sums.squares.resize(one.sums.squares.size());
       sums.rows.resize(one.sums.rows.size());
