@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "base/plural.h"
 #include "base/thread_pool.h"
@@ -57,8 +56,7 @@ void run_config(const TrainArguments& o, Comm& comm);
 // Where several processes train together, the one that fails says why and ends the others, which may be waiting for it.
 void run_together(const TrainArguments& o, Comm& comm) {
   const auto end = [&](const std::string& message, int code) {
-    // What is wrong for all is said once, by rank 0: it ends the others in this second.
-    if (comm.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    comm.begin_abort();  // what is wrong for all is said once
     log("vitrine {}: {}{}", o.distill ? "distill" : "train",
         comm.rank() > 0 ? fmt::format("process {} of {}: ", comm.rank(), comm.size()) : "", visible_message(message));
     comm.abort(code);

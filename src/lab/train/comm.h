@@ -40,6 +40,9 @@ class Comm {
   /// Until all that was started is done.
   virtual void wait() {}
 
+  /// To be called by a rank that failed, before it says why. Returns on one rank alone: the first, which says why and calls
+  /// abort(). Every other waits here until that ends it, so what is wrong for all is said once.
+  virtual void begin_abort() {}
   /// Ends every rank now; the launcher's exit code is this one. The process's own message must have been written.
   virtual void abort(int /*code*/) {}
 

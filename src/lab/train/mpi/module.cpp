@@ -37,8 +37,16 @@ class MpiComm final : public Comm {
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine);
     MPI_Comm_size(machine, &on_this_machine_);
     MPI_Comm_free(&machine);
+    MPI_Comm_dup(MPI_COMM_WORLD, &ending_);
+    MPI_Win_allocate(rank_ == 0 ? sizeof(int) : 0, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &failed_, &failed_window_);
+    if (rank_ == 0) *failed_ = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
   }
-  ~MpiComm() override { MPI_Finalize(); }
+  ~MpiComm() override {
+    MPI_Win_free(&failed_window_);
+    MPI_Comm_free(&ending_);
+    MPI_Finalize();
+  }
 
   void all_reduce(std::span<double> numbers, Fold fold) override {
     const Timed timed(seconds_);
@@ -93,6 +101,16 @@ class MpiComm final : public Comm {
   void wait() override {
     const Timed timed(seconds_);
     while (!started_.empty()) wait_for_oldest();
+  }
+
+  void begin_abort() override {
+    const int yes = 1;
+    int before = 0;
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, failed_window_);
+    MPI_Fetch_and_op(&yes, &before, MPI_INT, 0, 0, MPI_REPLACE, failed_window_);
+    MPI_Win_unlock(0, failed_window_);
+    // A barrier that the first never enters: the others serve MPI in it until they are ended.
+    if (before != 0) MPI_Barrier(ending_);
   }
 
   void abort(int code) override { MPI_Abort(MPI_COMM_WORLD, code); }
@@ -156,6 +174,9 @@ class MpiComm final : public Comm {
 
   std::deque<Started> started_;
   std::vector<double> everyones_;
+  MPI_Comm ending_ = MPI_COMM_NULL;
+  MPI_Win failed_window_ = MPI_WIN_NULL;
+  int* failed_ = nullptr;  // on rank 0: whether a rank has failed
 };
 
 }  // namespace
