@@ -6,42 +6,62 @@
 namespace vitrine {
 namespace {
 
-HWY_INLINE __m256 as_floats(__m128i integers, float factor) {
-  return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)), _mm256_set1_ps(factor));
+HWY_INLINE __m256 as_floats(__m128i integers, __m256 factor) {
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)), factor);
 }
 /// An entry for each group of so many weights.
 template <int kGroup>
 HWY_INLINE void store_scales(__m128i integers, float factor, float* to) {
-  _mm256_storeu_ps(to, as_floats(integers, factor));
-  if constexpr (kGroup == 16) _mm256_storeu_ps(to + 8, as_floats(_mm_srli_si128(integers, 8), factor));
+  _mm256_storeu_ps(to, as_floats(integers, _mm256_set1_ps(factor)));
+  if constexpr (kGroup == 16) _mm256_storeu_ps(to + 8, as_floats(second_half(integers), _mm256_set1_ps(factor)));
 }
-/// The scales and minima of a block: of 16 groups, or of 8.
+/// The scales and minima of a block, for each group of so many weights: 16 of them, or 8.
 template <class W>
 struct BlockScales {
-  alignas(32) float scale[16];
-  alignas(32) float minimum[16];
+  static constexpr int kVectors = W::kGroup == 16 ? 2 : 1;
+  __m256 scale[kVectors], minimum[kVectors];
   BlockScales() = default;
   HWY_INLINE explicit BlockScales(const uint8_t* block) {
     const GroupScales integers = W::scales(block);
-    store_scales<W::kGroup>(integers.scale, integers.d, scale);
-    if constexpr (W::kHasMinimum) store_scales<W::kGroup>(integers.minimum, integers.dmin, minimum);
+    if constexpr (W::kHasMinimum && W::kGroup == 32) {  // d and dmin are in one word
+      const __m128 factors = _mm_cvtph_ps(_mm_cvtsi32_si128(int(bits_32(reinterpret_cast<const char*>(block)))));
+      scale[0] = as_floats(integers.scale, _mm256_broadcastss_ps(factors));
+      minimum[0] = as_floats(integers.minimum, _mm256_broadcastss_ps(_mm_movehdup_ps(factors)));
+      return;
+    }
+    for (int half = 0; half < kVectors; ++half) {
+      scale[half] = as_floats(half == 0 ? integers.scale : second_half(integers.scale), _mm256_set1_ps(integers.d));
+      if constexpr (W::kHasMinimum)
+        minimum[half] = as_floats(half == 0 ? integers.minimum : second_half(integers.minimum), _mm256_set1_ps(integers.dmin));
+    }
   }
 };
 
+/// A block's scales times a row's.
+template <class W>
+HWY_INLINE void store_scales_by_row(const BlockScales<W>& of, const ActivationBlock& x, float* to) {
+  if constexpr (W::kGroup == 16) {
+    for (int half = 0; half < 2; ++half) _mm256_store_ps(to + 8 * half, _mm256_mul_ps(of.scale[half], twice(x.scale, half)));
+  } else {
+    _mm256_store_ps(to, _mm256_mul_ps(of.scale[0], _mm256_loadu_ps(x.scale)));
+  }
+}
+/// Those of them that the lanes of chunk C take.
+template <class W, int C>
+HWY_INLINE __m256 scales_of_chunk(const float* scales) {
+  if constexpr (W::kGroup == 32) return _mm256_set1_ps(scales[C]);
+  constexpr int a = C % 4 * 2;
+  return _mm256_permutevar8x32_ps(_mm256_load_ps(scales + C / 4 * 8), _mm256_setr_epi32(a, a, a, a, a + 1, a + 1, a + 1, a + 1));
+}
+
 template <class W, int R, int J, int C = 0>
 HWY_INLINE void add_chunks(const uint8_t* const (&block)[J], const ActivationBlock* x, size_t x_stride,
-                           const BlockScales<W> (&of)[J], __m256 (&sum)[R][J]) {
-  constexpr int kHalf = C / 4;
-  const __m256i groups = W::kGroup == 16 ? _mm256_setr_epi32(C % 4 * 2, C % 4 * 2, C % 4 * 2, C % 4 * 2, C % 4 * 2 + 1,
-                                                             C % 4 * 2 + 1, C % 4 * 2 + 1, C % 4 * 2 + 1)
-                                         : _mm256_set1_epi32(C);
+                           const float (&scale)[R][J][16], __m256 (&sum)[R][J]) {
   const __m256i ones = _mm256_set1_epi16(1);
   Bytes w[J];
   for (int j = 0; j < J; ++j) w[j] = W::template weights<C>(block[j]);
   for (int r = 0; r < R; ++r) {
-    const ActivationBlock& row = x[size_t(r) * x_stride];
-    const Bytes q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.q + 32 * C));
-    const __m256 x_scale = _mm256_set1_ps(row.scale[C]);
+    const Bytes q = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x[size_t(r) * x_stride].q + 32 * C));
     __m256i offset = _mm256_setzero_si256();
     if constexpr (W::kOffset != 0) offset = _mm256_maddubs_epi16(all_bytes(W::kOffset), q);
     for (int j = 0; j < J; ++j) {
@@ -51,27 +71,34 @@ HWY_INLINE void add_chunks(const uint8_t* const (&block)[J], const ActivationBlo
           W::kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(q, w[j])) : _mm256_maddubs_epi16(w[j], q);
       if constexpr (W::kOffset != 0) pairs = _mm256_sub_epi16(pairs, offset);
       const __m256 dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, ones));
-      const __m256 scale = _mm256_permutevar8x32_ps(_mm256_load_ps(of[j].scale + (W::kGroup == 16 ? 8 * kHalf : 0)), groups);
-      sum[r][j] = _mm256_fmadd_ps(dot, _mm256_mul_ps(scale, x_scale), sum[r][j]);
+      sum[r][j] = _mm256_fmadd_ps(dot, scales_of_chunk<W, C>(scale[r][j]), sum[r][j]);
     }
   }
-  if constexpr (C + 1 < kChunks) add_chunks<W, R, J, C + 1>(block, x, x_stride, of, sum);
+  if constexpr (C + 1 < kChunks) add_chunks<W, R, J, C + 1>(block, x, x_stride, scale, sum);
 }
 
 template <class W, int R, int J>
 HWY_INLINE void add_blocks(const uint8_t* const (&block)[J], const ActivationBlock* x, size_t x_stride, __m256 (&sum)[R][J]) {
   BlockScales<W> of[J];
   for (int j = 0; j < J; ++j) of[j] = BlockScales<W>(block[j]);
-  add_chunks<W, R, J>(block, x, x_stride, of, sum);
+  alignas(32) float scale[R][J][16];
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < J; ++j) store_scales_by_row(of[j], x[size_t(r) * x_stride], scale[r][j]);
+  asm("" : "+m"(scale));  // loads repeat a scale, where the compiler would have the busy vector pipes shuffle registers
+  add_chunks<W, R, J>(block, x, x_stride, scale, sum);
   if constexpr (W::kHasMinimum) {
-    for (int r = 0; r < R; ++r)
-      for (int half = 0; half < 2; ++half) {
-        const __m256 sums = _mm256_loadu_ps(x[size_t(r) * x_stride].sum + 8 * half);
-        for (int j = 0; j < J; ++j) {
-          const __m256 minimum = W::kGroup == 16 ? _mm256_load_ps(of[j].minimum + 8 * half) : twice(of[j].minimum, half);
-          sum[r][j] = _mm256_fnmadd_ps(minimum, sums, sum[r][j]);
-        }
+    for (int r = 0; r < R; ++r) {
+      const float* sums = x[size_t(r) * x_stride].sum;
+      const __m256 low = _mm256_loadu_ps(sums), high = _mm256_loadu_ps(sums + 8);
+      if constexpr (W::kGroup == 16) {
+        for (int j = 0; j < J; ++j)
+          sum[r][j] = _mm256_fnmadd_ps(of[j].minimum[1], high, _mm256_fnmadd_ps(of[j].minimum[0], low, sum[r][j]));
+      } else {  // two sums of 16 are one of 32
+        const __m256d pairs = _mm256_castps_pd(_mm256_hadd_ps(low, high));
+        const __m256 both = _mm256_castpd_ps(_mm256_permute4x64_pd(pairs, 0xd8));
+        for (int j = 0; j < J; ++j) sum[r][j] = _mm256_fnmadd_ps(of[j].minimum[0], both, sum[r][j]);
       }
+    }
   }
 }
 

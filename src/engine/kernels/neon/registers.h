@@ -50,9 +50,13 @@ HWY_INLINE Sixteen low_nibbles(Sixteen v) { return vandq_s8(v, vdupq_n_s8(15)); 
 HWY_INLINE Sixteen high_nibbles(Sixteen v) { return vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(v), 4)); }
 HWY_INLINE Sixteen less(Sixteen v, int value) { return vsubq_s8(v, vdupq_n_s8(int8_t(value))); }
 HWY_INLINE Sixteen second_half(Sixteen v) { return vextq_s8(v, v, 8); }
-/// Words of 32 bits 0, 2, 1, 3.
-HWY_INLINE Sixteen middle_swapped(Sixteen v) {
-  const uint32x4_t words = vreinterpretq_u32_s8(v);
+HWY_INLINE Sixteen six_bit_pairs(const uint8_t* block) {
+  uint64_t eight, four = 0;
+  memcpy(&eight, block + 4, 8);
+  memcpy(&four, block + 12, 4);
+  const uint64_t first = eight & 0x3f3f3f3f3f3f3f3f;
+  const uint64_t rest = ((four | four << 28) & 0x0f0f0f0f0f0f0f0f) | (eight >> 2 & 0x3030303030303030);
+  const uint32x4_t words = vreinterpretq_u32_s8(two_words(first, rest));
   return vreinterpretq_s8_u32(vzip1q_u32(words, vextq_u32(words, words, 2)));
 }
 /// The eight nibbles of `low`, with two bits of `high` above each.

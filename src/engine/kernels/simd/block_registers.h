@@ -30,12 +30,8 @@ HWY_INLINE T word_at(const uint8_t* p) {
 }
 constexpr uint64_t kNibbles = 0x0f0f0f0f0f0f0f0f;  // the low ones of eight bytes
 
-/// SixBitPairs of base/blocks, side by side.
-HWY_INLINE GroupScales six_bit_pairs(const uint8_t* block) {
-  const auto eight = word_at<uint64_t>(block + 4);
-  const uint64_t four = word_at<uint32_t>(block + 12);
-  const uint64_t first = eight & 0x3f3f3f3f3f3f3f3f, rest = ((four | four << 28) & kNibbles) | (eight >> 2 & 0x3030303030303030);
-  const Sixteen all = middle_swapped(two_words(first, rest));  // scales, minima
+HWY_INLINE GroupScales scales_of_pairs(const uint8_t* block) {
+  const Sixteen all = six_bit_pairs(block);
   return {half_at(block), all, half_at(block + 2), second_half(all)};
 }
 
@@ -85,7 +81,7 @@ struct RegistersQ3_K : BlockQ3_K {
 struct RegistersQ4_K : BlockQ4_K {
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = false;
-  static HWY_INLINE GroupScales scales(const uint8_t* block) { return six_bit_pairs(block); }
+  static HWY_INLINE GroupScales scales(const uint8_t* block) { return scales_of_pairs(block); }
   template <int C>
   static HWY_INLINE Bytes weights(const uint8_t* block) {
     return field<NibblesOf64::At<16>, C>(block, 15);
@@ -94,7 +90,7 @@ struct RegistersQ4_K : BlockQ4_K {
 struct RegistersQ5_K : BlockQ5_K {
   static constexpr int kOffset = 0;
   static constexpr bool kSigned = false;
-  static HWY_INLINE GroupScales scales(const uint8_t* block) { return six_bit_pairs(block); }
+  static HWY_INLINE GroupScales scales(const uint8_t* block) { return scales_of_pairs(block); }
   template <int C>
   static HWY_INLINE Bytes weights(const uint8_t* block) {
     return add_bit<C, 16>(field<NibblesOf64::At<48>, C>(block, 15), block + 16);

@@ -13,8 +13,15 @@ HWY_INLINE Sixteen low_nibbles(Sixteen v) { return _mm_and_si128(v, _mm_set1_epi
 HWY_INLINE Sixteen high_nibbles(Sixteen v) { return low_nibbles(_mm_srli_epi16(v, 4)); }
 HWY_INLINE Sixteen less(Sixteen v, int value) { return _mm_sub_epi8(v, _mm_set1_epi8(char(value))); }
 HWY_INLINE Sixteen second_half(Sixteen v) { return _mm_srli_si128(v, 8); }
-/// Words of 32 bits 0, 2, 1, 3.
-HWY_INLINE Sixteen middle_swapped(Sixteen v) { return _mm_shuffle_epi32(v, 0xd8); }
+/// SixBitPairs of base/blocks behind the first four bytes: eight scales, then eight minima.
+HWY_INLINE Sixteen six_bit_pairs(const uint8_t* block) {
+  const Sixteen all = sixteen_at(block);
+  const Sixteen low = _mm_shuffle_epi8(all, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+  const Sixteen bits = _mm_and_si128(_mm_srlv_epi32(low, _mm_setr_epi32(0, 0, 0, 4)),
+                                     _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+  const Sixteen upper = _mm_srli_epi16(_mm_shuffle_epi32(low, 0xa0), 2);  // of words 1 and 3
+  return _mm_or_si128(bits, _mm_and_si128(upper, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030)));
+}
 /// The eight nibbles of `low`, with two bits of `high` above each.
 HWY_INLINE Sixteen six_bits(uint32_t low, uint16_t high) {
   const Sixteen nibbles =
