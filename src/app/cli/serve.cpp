@@ -11,6 +11,7 @@
 #include "cli/lens_option.h"
 #include "cli/serve_flags.h"
 #include "cli/service_flags.h"
+#include "cli/service_manager.h"
 #include "cli/session.h"
 #include "cli/stop_signals.h"
 #include "cli/study.h"
@@ -60,6 +61,8 @@ void run_serve(const ServeArguments& o) {
   options.quick_paths = serve::quick_paths();
   options.error_body = serve::http_error_body;
   raise_file_limit(options.connections);
+  ServiceManager manager;
+  std::signal(SIGUSR1, SIG_IGN);  // of scripts for other servers, which open their log again
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
   Engine engine = open_engine(o.model);
   require_causal(engine.model(), engine.name(), "Serving completions");
@@ -80,11 +83,22 @@ void run_serve(const ServeArguments& o) {
   }
   log("listening on {}", server.url());
   say_what_runs(service, o.service.context);
-  while (!StopSignals::asked()) std::this_thread::sleep_for(kLook);
+  manager.ready(fmt::format("{} at {}", visible_message(service.name()), server.url()));
+  const auto tell = [&] {
+    if (manager.is_due() && !service.is_stuck(service.scheduler().stats())) manager.alive();
+  };
+  while (!StopSignals::asked()) {
+    tell();
+    std::this_thread::sleep_for(kLook);
+  }
+  manager.stopping();
   service.scheduler().drain();
   server.stop_accepting();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(o.flags.drain_seconds);
-  while (!server.quiet() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kLook);
+  while (!server.quiet() && std::chrono::steady_clock::now() < deadline) {
+    tell();
+    std::this_thread::sleep_for(kLook);
+  }
   const int64_t left = server.stats().running;
   if (left > 0) log("{} answers were not complete after {} seconds and are interrupted", left, o.flags.drain_seconds);
 }

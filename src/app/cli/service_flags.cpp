@@ -48,6 +48,7 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.share_prefixes = share_prefixes;
   options.slots = !no_slots;
   options.metrics = !no_metrics;
+  options.stuck_seconds = stuck_seconds;
   options.lookup = lookup;
   options.adapters = adapters_of(*this);
   options.adapter_limits = {.most = most_loras, .bytes = static_cast<size_t>(lora_mb) << 20, .folders = lora_folders};
@@ -108,6 +109,12 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   add_count(app, "--lora-mb", flags.lora_mb, 0, int64_t{1} << 30, "MiB of their weights, as f32 (default 1024)");
   app.add_flag("--no-slots", flags.no_slots, "GET /slots returns 501");
   app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics returns 501");
+  app.add_option(
+         "--stuck-seconds", flags.stuck_seconds,
+         "GET /health returns 503, and a watchdog hears nothing, while a step of the model or a job takes longer; 0: never "
+         "(default 600)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e9));
 }
 
 }  // namespace vitrine::cli

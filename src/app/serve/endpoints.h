@@ -15,6 +15,7 @@ using Handle = void (*)(Service&, const std::shared_ptr<http::Exchange>&);
 
 void page(Service&, const std::shared_ptr<http::Exchange>&);
 void health(Service&, const std::shared_ptr<http::Exchange>&);
+void ready(Service&, const std::shared_ptr<http::Exchange>&);
 void models(Service&, const std::shared_ptr<http::Exchange>&);
 void model(Service&, const std::shared_ptr<http::Exchange>&);
 void completions(Service&, const std::shared_ptr<http::Exchange>&);

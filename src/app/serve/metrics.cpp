@@ -1,7 +1,14 @@
-// GET /metrics: Prometheus's text format 0.0.4; the names of llama.cpp's server as aliases.
+// GET /metrics: Prometheus's text format 0.0.4; the names of llama.cpp's server as aliases, and those that Prometheus's own
+// clients give a process.
 #include <fmt/format.h>
 
+#include <string_view>
+#include <utility>
+
+#include "kernels/table.h"
 #include "serve/endpoints.h"
+#include "serve/process.h"
+#include "vitrine/version.h"
 
 namespace vitrine::serve {
 namespace {
@@ -27,16 +34,47 @@ class MetricsText {
     text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, help);
     for (const auto& [word, v] : values) text_ += fmt::format("{}{{{}=\"{}\"}} {}\n", name, label, word, v);
   }
+  /// A gauge of 1 whose labels tell something.
+  void info(const char* name, const char* help, std::initializer_list<std::pair<const char*, std::string>> labels) {
+    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n{0}{{", name, help);
+    const char* comma = "";
+    for (const auto& [label, word] : labels) text_ += fmt::format("{}{}=\"{}\"", std::exchange(comma, ","), label, escaped(word));
+    text_ += "} 1\n";
+  }
   std::string take() && { return std::move(text_); }
 
  private:
+  static std::string escaped(std::string_view word) {
+    std::string out;
+    for (const char c : word) {
+      if (c == '\\' || c == '"') out += '\\';
+      c == '\n' ? out += "\\n" : out += c;
+    }
+    return out;
+  }
   std::string text_;
 };
 
+void add_process(MetricsText& m, std::time_t started) {
+  const ProcessStats p = process_stats();
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  m.counter("process_cpu_seconds_total", "Processor time of all threads.", p.cpu_seconds);
+  m.gauge("process_resident_memory_bytes", "Memory in use, read pages of mapped files included.", d(p.resident_bytes));
+  m.gauge("process_virtual_memory_bytes", "Addresses in use.", d(p.virtual_bytes));
+  m.gauge("process_open_fds", "Open file descriptors.", d(p.open_files));
+  m.gauge("process_max_fds", "File descriptors that may be open.", d(p.most_files));
+  m.gauge("process_threads", "Threads.", d(p.threads));
+  m.gauge("process_start_time_seconds", "Start of the service, since 1970.", d(started));
+}
+
 double rate(uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 
-std::string metrics_text(const SchedulerStats& s, const AdapterList::Size& adapters) {
+std::string metrics_text(const SchedulerStats& s, const Service& service) {
+  const AdapterList::Size adapters = service.adapters().size();
   MetricsText m;
+  m.info("vitrine_build_info", "Version and kernels of this program, and its model.",
+         {{"version", version()}, {"kernels", kernels().name}, {"model", service.name()}});
+  add_process(m, service.started());
   const auto d = [](auto n) { return static_cast<double>(n); };
   m.gauge("vitrine_streams_running", "Streams that run.", d(s.running));
   m.gauge("vitrine_streams_reading", "Streams among them that read their prompt.", d(s.reading));
@@ -103,7 +141,7 @@ void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) 
   http::Response response;
   response.type = "text/plain; version=0.0.4; charset=utf-8";
   response.headers.emplace_back("Process-Start-Time-Unix", std::to_string(service.started()));
-  response.body = metrics_text(service.scheduler().stats(), service.adapters().size());
+  response.body = metrics_text(service.scheduler().stats(), service);
   exchange->respond(std::move(response));
 }
 

@@ -1,4 +1,4 @@
-// GET /v1/models, /v1/models/{id} and /health.
+// GET /v1/models and /v1/models/{id}.
 #include "serve/endpoints.h"
 
 namespace vitrine::serve {
@@ -57,12 +57,6 @@ void model(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   if (const auto entry = service.adapters().named(wanted)) return exchange->respond(json_response(adapter_json(service, *entry)));
   service.model_named(wanted);
   exchange->respond(json_response(model_json(service)));
-}
-
-void health(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  const SchedulerStats stats = service.scheduler().stats();
-  if (stats.draining) throw ApiError(503, "draining", "this server is about to end and takes no new work");
-  exchange->respond(json_response({{"status", "ok"}}));
 }
 
 }  // namespace vitrine::serve

@@ -43,6 +43,7 @@ struct ServiceOptions {
   // Requests of all keys and addresses share cached prefixes; else only those of the same key or address do.
   bool share_prefixes = false;
   bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
+  double stuck_seconds = 0;           // a step or a job that takes longer is stuck; 0: none is
 };
 
 class Service {
@@ -81,6 +82,10 @@ class Service {
   bool chat_reads_tools() const { return chat_reads_tools_; }
   /// Made for this model's vocabulary at the first call. Errors: as GrammarCompiler.
   const GrammarCompiler& grammars() const;
+  /// The model's step or a job has taken longer than options().stuck_seconds.
+  bool is_stuck(const SchedulerStats& stats) const {
+    return options_.stuck_seconds > 0 && stats.busy_seconds_now > options_.stuck_seconds;
+  }
   /// Ends of text.
   const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
 

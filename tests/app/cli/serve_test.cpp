@@ -1,6 +1,9 @@
 // vitrine serve as a shell runs it: start, signals, refusals.
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <regex>
@@ -80,6 +83,38 @@ TEST_F(ServeCommand, AnswersUntilItIsToldToEnd) {
 }
 
 // Another program writes over the model's file. A sanitizer's own handler is asked to leave SIGBUS alone.
+// What systemd's Type=notify and WatchdogSec listen to.
+TEST_F(ServeCommand, TellsTheServiceManager) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string path = scratch_ / "notify";
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int manager = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+  ASSERT_EQ(::bind(manager, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0) << path;
+  const timeval patience{.tv_sec = 60, .tv_usec = 0};
+  ::setsockopt(manager, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const auto told = [manager] {
+    char text[256];
+    const ssize_t n = ::recv(manager, text, sizeof text, 0);
+    return std::string(text, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  };
+  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  ::setenv("WATCHDOG_USEC", "20000", 1);
+  start();
+  ::unsetenv("NOTIFY_SOCKET");
+  ::unsetenv("WATCHDOG_USEC");
+  EXPECT_EQ(told(), "READY=1\nSTATUS=tales9m at http://127.0.0.1:" + std::to_string(port_));
+  EXPECT_EQ(told(), "WATCHDOG=1");
+  EXPECT_EQ(told(), "WATCHDOG=1");
+  signal(SIGUSR1);  // ends nothing
+  signal(SIGTERM);
+  std::string last;
+  while ((last = told()) == "WATCHDOG=1") continue;
+  EXPECT_EQ(last, "STOPPING=1");
+  EXPECT_EQ(wait(), 0);
+  ::close(manager);
+}
+
 TEST_F(ServeCommand, NamesAModelThatIsCutWhileItRuns) {
   for (const char* options : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
     const char* const given = std::getenv(options);

@@ -1,9 +1,12 @@
 // The other endpoints over a socket.
 #include <cmath>
 #include <cstring>
+#include <regex>
 #include <thread>
 
+#include "base/io.h"
 #include "support.h"
+#include "vitrine/version.h"
 
 namespace vitrine::serve {
 namespace {
@@ -117,6 +120,20 @@ TEST_F(Api, PropsSlotsAndMetrics) {
                            "\nvitrine_first_token_seconds_bucket{le=\"+Inf\"} 1\n", "# TYPE vitrine_step_seconds histogram\n",
                            "\nllamacpp:prompt_tokens_cached_total 0\n", "\nllamacpp:spec_decode_num_drafts_total 0\n"})
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
+  for (const char* name : {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds", "process_threads"}) {
+    const size_t at = metrics.body.find("\n" + std::string(name) + " ");
+    ASSERT_NE(at, std::string::npos) << name;
+    EXPECT_GT(std::stod(metrics.body.substr(at + std::string(name).size() + 2)), 0) << name;
+  }
+  EXPECT_NE(metrics.body.find("\nvitrine_build_info{version=\"" + std::string(version()) + "\",kernels=\""), std::string::npos);
+  // The dashboard shows what there is.
+  const std::string dashboard = read_file(std::string(VITRINE_SOURCE) + "/packaging/grafana-dashboard.json");
+  const std::regex named("(vitrine|process)_[a-z_]+");
+  size_t shown = 0;
+  for (std::sregex_iterator at(dashboard.begin(), dashboard.end(), named), end; at != end; ++at, ++shown) {
+    EXPECT_NE(metrics.body.find("\n" + at->str()), std::string::npos) << at->str();
+  }
+  EXPECT_GT(shown, 20U);
   // The names go round.
   const OrderedJson again =
       served.made("/completion", {{"prompt", kPrompt}, {"n_predict", 2}, {"samplers", defaults["samplers"]}, {"temperature", 0}});
@@ -527,6 +544,10 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   begun.get_future().wait();
   b.send("POST", "/v1/completions", endless.dump());
   while (served.service->scheduler().stats().waiting == 0) std::this_thread::yield();
+  EXPECT_EQ(served.get("/health").status, 200);
+  const Reply busy = served.get("/ready");
+  EXPECT_EQ(busy.status, 503);
+  EXPECT_EQ(busy.json()["error"]["code"], "queue_full");
   const Reply reply = served.post("/v1/completions", endless);
   EXPECT_EQ(reply.status, 429) << reply.body;
   EXPECT_GE(std::stoi(reply.header("Retry-After")), 1);
@@ -534,9 +555,33 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   expect_error(served.post("/v1/completions", {{"prompt", "a"}, {"n", 3}}), 400, "prompt", "asks for 3 texts at once");
   served.service->scheduler().drain();
   EXPECT_EQ(served.get("/health").status, 503);
+  EXPECT_EQ(served.get("/ready").status, 503);
   EXPECT_EQ(served.post("/v1/completions", endless).status, 503);
   go.set_value();
   held.get();
+}
+
+TEST(ApiQueue, HealthFailsWhileTheModelIsStuck) {
+  ServiceOptions options;
+  options.stuck_seconds = 1e-9;
+  const Served served(options);
+  EXPECT_EQ(served.get("/health").status, 200);
+  std::promise<void> begun, go;
+  std::future<void> held = served.service->scheduler().run(
+      [&](Engine&) {
+        begun.set_value();
+        go.get_future().wait();
+      },
+      "");
+  begun.get_future().wait();
+  const Reply stuck = served.get("/health");
+  EXPECT_EQ(stuck.status, 503);
+  EXPECT_EQ(stuck.json()["error"]["code"], "stuck");
+  EXPECT_EQ(served.get("/ready").status, 200);
+  go.set_value();
+  held.get();
+  while (!served.service->scheduler().idle()) std::this_thread::yield();
+  EXPECT_EQ(served.get("/health").status, 200);
 }
 
 // Texts that run at once need no place in the queue.
