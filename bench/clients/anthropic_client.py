@@ -60,6 +60,21 @@ history = greedy["messages"] + [
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}, {"type": "text", "text": "Well?"}]},
 ]
 check(client.messages.create(**{**greedy, "messages": history}, tools=[tool]).content is not None, "a result of a tool")
+# Thinking and a call, in a text that a grammar dictates
+dictated = r'''root ::= "<think>They ask.</think>I look.\\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>"'''
+spoken = {**greedy, "max_tokens": 200, "tools": [tool], "extra_body": {"temperature": 0, "grammar": dictated}}
+said = client.messages.create(**spoken)
+check([b.type for b in said.content] == ["thinking", "text", "tool_use"] and said.stop_reason == "tool_use", "blocks of thinking, text and a call")
+check(said.content[0].thinking == "They ask." and said.content[2].input == {"city": "Ulm"}, "what they say")
+with client.messages.stream(**spoken) as stream:
+    events = list(stream)
+    final = stream.get_final_message()
+check([b.type for b in final.content] == ["thinking", "text", "tool_use"] and final.content[2].input == {"city": "Ulm"}, "the client's own collection of blocks")
+check("".join(e.thinking for e in events if e.type == "thinking") == "They ask.", "the same thinking streamed")
+check(sum(e.type == "input_json" for e in events) > 1, "the input in pieces")
+returned = greedy["messages"] + [{"role": "assistant", "content": [b.model_dump() for b in final.content]},
+                                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": final.content[2].id, "content": "sunny"}]}]
+check(client.messages.create(**{**greedy, "messages": returned}, tools=[tool]).content is not None, "blocks given back")
 refused(lambda: client.messages.create(**{**greedy, "model": "nothing"}), anthropic.NotFoundError)
 refused(lambda: client.messages.create(**{**greedy, "max_tokens": 0}), anthropic.BadRequestError)
 refused(lambda: client.messages.create(**{**greedy, "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}]}]}), anthropic.BadRequestError)

@@ -86,6 +86,29 @@ refused(lambda: client.chat.completions.create(**greedy, response_format={"type"
 again = client.chat.completions.create(**{**greedy, "messages": messages + [message.model_dump(), {"role": "user", "content": "On."}]})
 check(again.choices[0].message.content is not None, "a message that the client gives back")
 
+# Reasoning and calls of tools, in a text that a grammar dictates
+dictated = r'''root ::= "<think>They ask.</think>I look.\\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>"'''
+spoken = dict(model=model, messages=messages, tools=[tool], temperature=0, max_completion_tokens=200, extra_body={"grammar": dictated})
+said = client.chat.completions.create(**spoken)
+message = said.choices[0].message
+check(message.reasoning_content == "They ask." and message.content == "I look.", "reasoning apart from the content")
+check(message.tool_calls[0].function.name == "weather" and message.tool_calls[0].function.arguments == '{"city":"Ulm"}', "a call")
+check(said.choices[0].finish_reason == "tool_calls" and said.usage.completion_tokens_details.reasoning_tokens > 0, "its end and its cost")
+deltas = [c.choices[0].delta for c in client.chat.completions.create(**spoken, stream=True)]
+check("".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == "They ask.", "the same reasoning streamed")
+check("".join(d.content or "" for d in deltas) == "I look.", "the same content streamed")
+pieces = [d.tool_calls[0] for d in deltas if d.tool_calls]
+check(pieces[0].function.name == "weather" and pieces[0].id and len(pieces) > 2, "the name of the call first")
+check("".join(p.function.arguments for p in pieces) == '{"city":"Ulm"}', "then its arguments in pieces")
+with client.chat.completions.stream(**spoken) as stream:
+    events = list(stream)
+    final = stream.get_final_completion().choices[0].message
+check(final.tool_calls[0].function.arguments == '{"city":"Ulm"}' and final.content == "I look.", "the client's own collection of a call")
+check(any(e.type == "tool_calls.function.arguments.delta" for e in events), "its events of arguments")
+returned = messages + [message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}]
+again = client.chat.completions.create(**{**greedy, "messages": returned}, tools=[tool])
+check("ignored_fields" not in again.model_extra, f"the call and its reasoning given back: {again.model_extra}")
+
 # Embeddings
 numbers = client.embeddings.create(model=model, input=[PROMPT, "The dog"], encoding_format="float").data
 raw = client.embeddings.create(model=model, input=PROMPT, encoding_format="base64").data[0].embedding
@@ -104,6 +127,20 @@ check(events[-1].response.usage.output_tokens == whole.usage.output_tokens, "usa
 with client.responses.stream(**greedy) as stream:  # its get_final_response() wants an answer that no length has ended
     check("".join(e.delta for e in stream if e.type == "response.output_text.delta") == whole.output_text, "the client's own stream")
 check(client.responses.create(**{**greedy, "input": [{"role": "user", "content": [{"type": "input_text", "text": "Tell one."}]}]}).output_text == whole.output_text, "items")
+flat = {"type": "function", "name": "weather", "description": "Tells the weather.", "parameters": tool["function"]["parameters"]}
+spoken = dict(model=model, input="Tell one.", tools=[flat], temperature=0, max_output_tokens=200, extra_body={"grammar": dictated})
+output = client.responses.create(**spoken).output
+check([o.type for o in output] == ["reasoning", "message", "function_call"], "items of reasoning, text and a call")
+check(output[0].content[0].text == "They ask." and output[2].arguments == '{"city":"Ulm"}', "what they say")
+with client.responses.stream(**spoken) as stream:
+    events = list(stream)
+    final = stream.get_final_response()
+check("".join(e.delta for e in events if e.type == "response.reasoning_text.delta") == "They ask.", "the same reasoning streamed")
+check("".join(e.delta for e in events if e.type == "response.function_call_arguments.delta") == '{"city":"Ulm"}', "the same arguments streamed")
+check([o.type for o in final.output] == [o.type for o in output] and final.output[2].arguments == '{"city":"Ulm"}', "the client's own collection of items")
+items = [{"role": "user", "content": "Tell one."}] + [o.model_dump(exclude_none=True) for o in output]
+items.append({"type": "function_call_output", "call_id": output[2].call_id, "output": "sunny"})
+check(client.responses.create(**{**greedy, "input": items}, tools=[flat]).output_text is not None, "items given back")
 refused(lambda: client.responses.create(**greedy, previous_response_id="resp_1"), 400, "previous_response_id")
 
 print(f"openai {openai.__version__}: {checks} checks hold")

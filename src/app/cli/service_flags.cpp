@@ -4,6 +4,7 @@
 #include "base/mapped_file.h"
 #include "cli/lora_option.h"
 #include "cli/options.h"
+#include "serve/tool_calls.h"
 
 namespace vitrine::cli {
 
@@ -52,6 +53,8 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.lookup = lookup;
   options.adapters = adapters_of(*this);
   options.adapter_limits = {.most = most_loras, .bytes = static_cast<size_t>(lora_mb) << 20, .folders = lora_folders};
+  options.tool_parser = tool_parser;
+  options.reasoning_format = reasoning_format;
   if (!template_path.empty()) options.chat_template = read_file(template_path, 1 << 20);
   return options;
 }
@@ -70,6 +73,23 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_option("--template", flags.template_path, "A Jinja template instead of the model's own")
       ->type_name("FILE")
       ->check(not_empty());
+  app.add_option("--tool-parser", flags.tool_parser,
+                 "How the model writes calls of tools: auto (default, by its chat template), " + serve::tool_form_names())
+      ->type_name("NAME")
+      ->check([](const std::string& name) {
+        return name == "auto" || serve::tool_form_named(name)
+                   ? ""
+                   : name + " is no parser; expected auto, " + serve::tool_form_names();
+      });
+  app.add_option("--reasoning-format", flags.reasoning_format,
+                 "How it marks reasoning: auto (default, by its chat template), none (it stays in the content), " +
+                     serve::reasoning_format_names())
+      ->type_name("NAME")
+      ->check([](const std::string& name) {
+        return serve::reasoning_syntax_named(name, "")
+                   ? ""
+                   : name + " is no format; expected auto, none, " + serve::reasoning_format_names();
+      });
   add_count(app, "--parallel", flags.parallel, 1, 65536, "Sequences generated at once (default 64)");
   add_count(app, "--queue", flags.queue, 1, 1 << 20, "Sequences that may wait; further ones get 429 (default 512)");
   add_count(app, "--queue-per-key", flags.queue_per_key, 0, 1 << 20,

@@ -10,7 +10,7 @@
 namespace vitrine::cli {
 
 struct ServiceFlags {
-  std::string name, template_path;
+  std::string name, template_path, tool_parser = "auto", reasoning_format = "auto";
   std::vector<std::string> aliases;
   bool any_model = false, strict_fields = false, share_prefixes = false, no_slots = false, no_metrics = false;
   int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0, lookup = 0;

@@ -40,6 +40,7 @@ struct Choice {
 /// What a request's work cost.
 struct Usage {
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  int64_t reasoning_tokens = 0;  // among the last; set where reasoning is told apart
 };
 
 /// All that follows start() happens on the thread of answers, one thing at a time: what a stream sends as it grows, or the whole

@@ -1,5 +1,6 @@
 // POST /v1/chat/completions: a conversation is answered.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "serve/chat_prompt.h"
@@ -34,18 +35,19 @@ class ChatCompletionAnswer final : public Answer {
     for (Choice& choice : choices()) {
       const Said said = said_.said(choice);
       OrderedJson message = {{"role", "assistant"}, {"content", content_json(said)}, {"refusal", nullptr}};
+      if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
       if (!said.calls.empty()) {
         message["tool_calls"] = OrderedJson::array();
-        for (const ToolCall& call : said.calls) message["tool_calls"].push_back(call_json(call));
+        for (const ToolCall& call : said.calls) message["tool_calls"].push_back(call_json(call.name, call.arguments));
       }
       OrderedJson entry = {{"index", choice.index}, {"message", message}, {"logprobs", nullptr}};
       if (request_.logprobs) entry["logprobs"] = logprobs_json(choice, 0);
       if (request_.token_ids) entry["token_ids"] = ids_json(choice, 0);
-      entry["finish_reason"] = said.calls.empty() ? choice.finish_reason() : "tool_calls";
+      entry["finish_reason"] = ChatText::finish_reason(choice, said);
       list.push_back(std::move(entry));
     }
     json["choices"] = std::move(list);
-    json["usage"] = usage_json(usage());
+    json["usage"] = usage_json(whole_usage());
     if (request_.token_ids) json["prompt_token_ids"] = request_.prompt.ids;
     json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
     return json;
@@ -61,29 +63,27 @@ class ChatCompletionAnswer final : public Answer {
   std::string whole_text() override { return request_.watch->text_with_values(whole(), choices().front()); }
 
   void on_token(Choice& choice) override {
-    const std::string text = said_.certain(choice);
+    std::vector<SaidPart> parts = said_.read(choice);
     // An end token has neither text nor log-probabilities of its own here; but its id is told, and with it the role.
-    if (text.empty() && !request_.logprobs && !request_.token_ids) return;
-    send_role(choice);
-    const size_t begin = choice.tokens.size() - 1;
-    OrderedJson entry = chunk_entry(choice, {{"content", text}});
-    if (request_.logprobs) entry["logprobs"] = logprobs_json(choice, begin);
-    if (request_.token_ids) entry["token_ids"] = ids_json(choice, begin);
-    send_chunk(std::move(entry));
+    const bool detailed = request_.logprobs || request_.token_ids;
+    if (parts.empty() && detailed) parts.push_back({SaidPart::Kind::content, ""});
+    for (size_t i = 0; i < parts.size(); ++i) {
+      OrderedJson entry = part_entry(choice, parts[i]);
+      if (entry.is_null()) continue;
+      const size_t begin = choice.tokens.size() - 1;
+      if (request_.logprobs && i == 0) entry["logprobs"] = logprobs_json(choice, begin);
+      if (request_.token_ids && i == 0) entry["token_ids"] = ids_json(choice, begin);
+      send_role(choice);
+      send_chunk(std::move(entry));
+    }
   }
 
   void on_end(Choice& choice) override {
     send_role(choice);
-    const Said said = said_.said(choice);
-    const std::string rest = said_.rest(choice, said);
-    if (!rest.empty()) send_chunk(chunk_entry(choice, {{"content", rest}}));
-    for (size_t i = 0; i < said.calls.size(); ++i) {
-      OrderedJson call = {{"index", i}};
-      call.update(call_json(said.calls[i]));
-      send_chunk(chunk_entry(choice, {{"tool_calls", OrderedJson::array({call})}}));
-    }
+    for (const SaidPart& part : said_.read(choice))
+      if (OrderedJson entry = part_entry(choice, part); !entry.is_null()) send_chunk(std::move(entry));
     OrderedJson entry = chunk_entry(choice, OrderedJson::object());
-    entry["finish_reason"] = said.calls.empty() ? choice.finish_reason() : "tool_calls";
+    entry["finish_reason"] = ChatText::finish_reason(choice, said_.said(choice));
     send_chunk(std::move(entry));
   }
 
@@ -92,7 +92,7 @@ class ChatCompletionAnswer final : public Answer {
       OrderedJson json = head_json(request_.head, "chat.completion.chunk", false);
       json["choices"] = OrderedJson::array();
       if (request_.usage) {
-        json["usage"] = usage_json(usage());
+        json["usage"] = usage_json(whole_usage());
         json["timings"] = timings_json(choices().front().end, choices().front().tokens.size());
       }
       send_text("data: " + request_.watch->text_with_values(json, choices().front()) + "\n\n");
@@ -104,8 +104,31 @@ class ChatCompletionAnswer final : public Answer {
     return said.content.empty() && !said.calls.empty() ? OrderedJson(nullptr) : OrderedJson(said.content);
   }
 
-  static OrderedJson call_json(const ToolCall& call) {
-    return {{"id", random_id("call_")}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  OrderedJson call_json(const std::string& name, const std::string& arguments) const {
+    return {{"id", said_.call_id()}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+  }
+
+  // A chunk's choice with a part of the message; null: the part has none.
+  OrderedJson part_entry(const Choice& choice, const SaidPart& part) {
+    size_t& calls = calls_[choice.index];
+    OrderedJson call;
+    switch (part.kind) {
+      case SaidPart::Kind::content: return chunk_entry(choice, {{"content", part.text}});
+      case SaidPart::Kind::reasoning: return chunk_entry(choice, {{"reasoning_content", part.text}});
+      case SaidPart::Kind::call:
+        call = {{"index", calls++}};
+        call.update(call_json(part.text, ""));
+        break;
+      case SaidPart::Kind::arguments: call = {{"index", calls - 1}, {"function", {{"arguments", part.text}}}}; break;
+      case SaidPart::Kind::call_end: return nullptr;
+    }
+    return chunk_entry(choice, {{"tool_calls", OrderedJson::array({std::move(call)})}});
+  }
+
+  Usage whole_usage() const {
+    Usage whole = usage();
+    whole.reasoning_tokens = said_.reasoning_tokens();
+    return whole;
   }
 
   void send_role(Choice& choice) {
@@ -150,8 +173,9 @@ class ChatCompletionAnswer final : public Answer {
 
   const ChatCompletionRequest request_;
   ChatText said_;
-  std::set<size_t> begun_;  // choices whose role was told
-  bool told_ = false;       // the ignored fields
+  std::map<size_t, size_t> calls_;  // that have begun in each choice
+  std::set<size_t> begun_;          // choices whose role was told
+  bool told_ = false;               // the ignored fields
 };
 
 }  // namespace
@@ -186,8 +210,7 @@ const std::vector<Field>& chat_completion_fields() {
          watch_fields(),
          sampling_fields(),
          foreign_fields(),
-         {Field::ignored("reasoning_effort", "Use chat_template_kwargs for templates that support it."),
-          Field::ignored("verbosity", "Has no effect."), Field::refused("echo", "use /v1/completions with echo", "[false]"),
+         {Field::ignored("verbosity", "Has no effect."), Field::refused("echo", "use /v1/completions with echo", "[false]"),
           Field::refused("audio", "this model generates only text"),
           Field::refused("modalities", "this model generates only text", "[[\"text\"]]"),
           Field::refused("web_search_options", "this server does not search the web"),
@@ -218,7 +241,8 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
 
   Sampled sampled = read_sampling(fields, service, openai_sampling());
   sampled.options.constraint = format_or(std::move(sampled.options.constraint), fields, service);
-  force_call(sampled, request.prompt.forced, request.prompt.form, service, fields);
+  force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields);
+  if (sampled.options.constraint != nullptr) request.prompt.constrain();
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;
   request.watch = std::make_shared<const Watch>(
       fields, service, exchange, WatchedTexts{{request.prompt.ids}, n, "n", sampled.options.max_tokens, streamed, false});

@@ -1,29 +1,58 @@
 #include "serve/chat_text.h"
 
+#include "base/error.h"
+#include "base/json.h"
+
 namespace vitrine::serve {
 
-Said ChatText::said(const Choice& choice) const {
-  if (tools_.empty()) return {choice.text, {}};
-  Said said = read_tool_calls(choice.text, form_, tools_);
+ChatText::ChatText(const ChatPrompt& prompt, bool one_call) : options_(prompt.reading), one_call_(one_call) {}
+
+std::vector<SaidPart> ChatText::read(const Choice& choice) {
+  Reading& reading = readings_.try_emplace(choice.index, Reading{ChatReader(options_)}).first->second;
+  std::vector<SaidPart> parts;
+  const auto add = [&](std::vector<SaidPart> more) {
+    for (SaidPart& part : more) {
+      if (part.kind == SaidPart::Kind::call) ++reading.calls;
+      const bool of_text = part.kind == SaidPart::Kind::content || part.kind == SaidPart::Kind::reasoning;
+      if (of_text || !one_call_ || reading.calls == 1) parts.push_back(std::move(part));
+    }
+  };
+  for (; reading.tokens < choice.tokens.size(); ++reading.tokens) {
+    const bool before = reading.reader.in_reasoning();
+    add(reading.reader.read(choice.tokens[reading.tokens].text));
+    if (before || reading.reader.in_reasoning()) ++reasoning_tokens_;
+  }
+  if (choice.ended && !reading.ended) {
+    reading.ended = true;
+    add(reading.reader.read(choice.tail));
+    add(reading.reader.end());
+  }
+  return parts;
+}
+
+Said ChatText::said(const Choice& choice) {
+  read(choice);
+  Said said = readings_.at(choice.index).reader.said();
   if (one_call_ && said.calls.size() > 1) said.calls.resize(1);
   return said;
 }
 
-std::string ChatText::certain(const Choice& choice) {
-  size_t& given = given_[choice.index];
-  const size_t sure = tools_.empty() ? choice.text.size() : content_for_certain(choice.text, form_);
-  if (sure <= given) return "";
-  std::string text = choice.text.substr(given, sure - given);
-  given = sure;
-  return text;
+const char* ChatText::finish_reason(const Choice& choice, const Said& said) {
+  if (said.calls.empty() || (choice.end.end == End::length && !said.calls.back().complete)) return choice.finish_reason();
+  return "tool_calls";
 }
 
-std::string ChatText::rest(const Choice& choice, const Said& said) {
-  size_t& given = given_[choice.index];
-  if (given >= said.content.size()) return "";
-  std::string text = said.content.substr(given);
-  given = said.content.size();
-  return text;
+std::string ChatText::call_id(const char* prefix) const {
+  return options_.form == ToolForm::mistral ? random_id("").substr(0, 9) : random_id(prefix);
+}
+
+OrderedJson arguments_object(const ToolCall& call) {
+  try {
+    OrderedJson arguments = parse_ordered_json(call.arguments, "a call of a tool");
+    if (arguments.is_object()) return arguments;
+  } catch (const Error&) {
+  }
+  return {{"INVALID_JSON", call.arguments}};
 }
 
 }  // namespace vitrine::serve

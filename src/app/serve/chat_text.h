@@ -1,32 +1,46 @@
 #pragma once
-// The text of an answer in a conversation: content, and calls of tools.
+// The text of an answer in a conversation: content, reasoning and calls of tools, as its tokens come.
 #include <map>
 #include <string>
+#include <vector>
 
 #include "serve/answer.h"
 #include "serve/chat_prompt.h"
-#include "serve/tool_calls.h"
+#include "serve/chat_reader.h"
 
 namespace vitrine::serve {
 
 class ChatText {
  public:
   /// one_call: of several calls the first counts.
-  ChatText(const ChatPrompt& prompt, bool one_call) : tools_(prompt.tools), form_(prompt.form), one_call_(one_call) {}
+  ChatText(const ChatPrompt& prompt, bool one_call);
 
-  /// Of a text that has ended.
-  Said said(const Choice& choice) const;
+  /// What became certain since the last time; of a text that has ended, all the rest.
+  std::vector<SaidPart> read(const Choice& choice);
+  /// All parts of a text that has ended.
+  Said said(const Choice& choice);
 
-  /// What of a text that grows is content for certain and was not given before.
-  std::string certain(const Choice& choice);
-  /// The rest of its content, when it has ended.
-  std::string rest(const Choice& choice, const Said& said);
+  /// "tool_calls", or why the text ended.
+  static const char* finish_reason(const Choice& choice, const Said& said);
+  /// Of all that was read.
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  /// An id for a new call, as the model's template takes it.
+  std::string call_id(const char* prefix = "call_") const;
 
  private:
-  std::vector<std::string> tools_;
-  ToolForm form_;
+  struct Reading {
+    ChatReader reader;
+    size_t tokens = 0, calls = 0;
+    bool ended = false;
+  };
+
+  ChatReaderOptions options_;
   bool one_call_;
-  std::map<size_t, size_t> given_;  // bytes of each choice's content
+  int64_t reasoning_tokens_ = 0;
+  std::map<size_t, Reading> readings_;  // by choice
 };
+
+/// The arguments of a call as an object; what is none stands as a text under "INVALID_JSON".
+OrderedJson arguments_object(const ToolCall& call);
 
 }  // namespace vitrine::serve

@@ -37,10 +37,12 @@ class MessageAnswer final : public Answer {
     Choice& choice = choices().front();
     const Said said = said_.said(choice);
     OrderedJson json = message_json(choice);
+    if (!said.reasoning.empty())
+      json["content"].push_back({{"type", "thinking"}, {"thinking", said.reasoning}, {"signature", ""}});
     if (!said.content.empty() || said.calls.empty()) json["content"].push_back({{"type", "text"}, {"text", said.content}});
     for (const ToolCall& call : said.calls) {
-      OrderedJson use = use_json(call);
-      use["input"] = OrderedJson::parse(call.arguments);
+      OrderedJson use = use_json(call.name);
+      use["input"] = arguments_object(call);
       json["content"].push_back(std::move(use));
     }
     json["stop_reason"] = stop_reason(choice, said);
@@ -53,27 +55,15 @@ class MessageAnswer final : public Answer {
 
   void on_token(Choice& choice) override {
     begin(choice, 0);
-    const std::string text = said_.certain(choice);
-    if (!text.empty()) send_content(text);
+    for (const SaidPart& part : said_.read(choice)) send_part(part);
   }
 
   void on_end(Choice& choice) override {
     begin(choice, 0);
+    for (const SaidPart& part : said_.read(choice)) send_part(part);
     const Said said = said_.said(choice);
-    const std::string rest = said_.rest(choice, said);
-    if (!rest.empty()) send_content(rest);
-    if (block_ == 0 && !open_ && said.calls.empty()) open_text();  // an answer has a block, if an empty one
+    if (said.content.empty() && said.calls.empty()) open_block("text");  // an answer has a block, if an empty one
     close_block();
-    for (const ToolCall& call : said.calls) {
-      OrderedJson use = use_json(call);
-      use["input"] = OrderedJson::object();
-      send_named({{"type", "content_block_start"}, {"index", block_}, {"content_block", use}});
-      send_named({{"type", "content_block_delta"},
-                  {"index", block_},
-                  {"delta", {{"type", "input_json_delta"}, {"partial_json", call.arguments}}}});
-      open_ = true;
-      close_block();
-    }
     OrderedJson delta = {{"stop_reason", stop_reason(choice, said)},
                          {"stop_sequence", choice.end.stop_string ? OrderedJson(*choice.end.stop_string) : OrderedJson(nullptr)}};
     send_named({{"type", "message_delta"},
@@ -98,13 +88,13 @@ class MessageAnswer final : public Answer {
   }
 
   static const char* stop_reason(const Choice& choice, const Said& said) {
-    if (!said.calls.empty()) return "tool_use";
+    if (std::string_view(ChatText::finish_reason(choice, said)) == "tool_calls") return "tool_use";
     if (choice.end.end == End::length) return "max_tokens";
     return choice.end.stop_string ? "stop_sequence" : "end_turn";
   }
 
-  static OrderedJson use_json(const ToolCall& call) {
-    return {{"type", "tool_use"}, {"id", random_id("toolu_")}, {"name", call.name}};
+  OrderedJson use_json(const std::string& name) const {
+    return {{"type", "tool_use"}, {"id", said_.call_id("toolu_")}, {"name", name}};
   }
 
   void begin(Choice& choice, int64_t cached) {
@@ -115,20 +105,47 @@ class MessageAnswer final : public Answer {
     send_named({{"type", "message_start"}, {"message", message}});
   }
 
-  void open_text() {
-    send_named({{"type", "content_block_start"}, {"index", block_}, {"content_block", {{"type", "text"}, {"text", ""}}}});
-    open_ = true;
+  // A block of this type, if another one is open.
+  void open_block(const std::string& type) {
+    if (open_ == type) return;
+    close_block();
+    if (type == "text")
+      start_block({{"type", "text"}, {"text", ""}});
+    else
+      start_block({{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
   }
 
-  void send_content(const std::string& text) {
-    if (!open_) open_text();
-    send_named({{"type", "content_block_delta"}, {"index", block_}, {"delta", {{"type", "text_delta"}, {"text", text}}}});
+  void start_block(const OrderedJson& block) {
+    send_named({{"type", "content_block_start"}, {"index", block_}, {"content_block", block}});
+    open_ = block["type"];
+  }
+
+  void send_delta(const OrderedJson& delta) {
+    send_named({{"type", "content_block_delta"}, {"index", block_}, {"delta", delta}});
+  }
+
+  void send_part(const SaidPart& part) {
+    switch (part.kind) {
+      case SaidPart::Kind::content: open_block("text"); return send_delta({{"type", "text_delta"}, {"text", part.text}});
+      case SaidPart::Kind::reasoning:
+        open_block("thinking");
+        return send_delta({{"type", "thinking_delta"}, {"thinking", part.text}});
+      case SaidPart::Kind::call: {
+        close_block();
+        OrderedJson use = use_json(part.text);
+        use["input"] = OrderedJson::object();
+        return start_block(use);
+      }
+      case SaidPart::Kind::arguments: return send_delta({{"type", "input_json_delta"}, {"partial_json", part.text}});
+      case SaidPart::Kind::call_end: return close_block();
+    }
   }
 
   void close_block() {
-    if (!open_) return;
+    if (open_.empty()) return;
+    if (open_ == "thinking") send_delta({{"type", "signature_delta"}, {"signature", ""}});
     send_named({{"type", "content_block_stop"}, {"index", block_}});
-    open_ = false;
+    open_.clear();
     ++block_;
   }
 
@@ -136,7 +153,8 @@ class MessageAnswer final : public Answer {
 
   const MessageRequest request_;
   ChatText said_;
-  bool begun_ = false, open_ = false;
+  bool begun_ = false;
+  std::string open_;  // the type of the block that is open
   int block_ = 0;
 };
 
@@ -203,12 +221,14 @@ void add_message(const OrderedJson& message, Fields& fields, const std::string& 
            {"content", result == block.end() || result->is_null() ? "" : blocks_text(*result, fields, where + ".content")},
            {"tool_call_id", string_in(block, "tool_use_id", where)}});
     } else if (type == "thinking" && role == "assistant") {
-      fields.ignore_others(block, where, {"type", "thinking"});
+      fields.ignore_others(block, where, {"type", "thinking", "signature"});
       thoughts += string_in(block, "thinking", where);
+    } else if (type == "redacted_thinking" && role == "assistant") {
+      fields.ignore(where);
     } else {
       throw invalid(where,
                     where + ": a block of the type \"" + type + "\" is not supported in a message of the " + role +
-                        "'s; text, tool_use and tool_result are",
+                        "'s; text, thinking, tool_use and tool_result are",
                     "unsupported_content");
     }
   }
@@ -240,6 +260,17 @@ OrderedJson read_tools(const OrderedJson& tools, Fields& fields) {
     read.push_back({{"type", "function"}, {"function", function}});
   }
   return read;
+}
+
+// {type: enabled, disabled or adaptive, budget_tokens}
+void read_thinking(Fields& fields, Conversation& conversation, const Service& service) {
+  const OrderedJson* thinking = fields.find("thinking");
+  if (thinking == nullptr) return;
+  const OrderedJson type = thinking->value("type", OrderedJson());
+  if (type != "enabled" && type != "disabled" && type != "adaptive")
+    throw invalid("thinking.type", "thinking.type: " + json_text(type) + "; expected enabled, adaptive or disabled");
+  if (!set_thinking(conversation, type != "disabled", service)) fields.ignore("thinking");
+  fields.ignore_others(*thinking, "thinking", {"type", "budget_tokens"});
 }
 
 struct MessagePrompt {
@@ -286,8 +317,9 @@ MessagePrompt read_conversation(Fields& fields, Service& service) {
                     "invalid_type");
     prompt.one_call = once.get<bool>();
   }
+  read_thinking(fields, conversation, service);
   prompt.chat = chat_prompt(service, conversation);
-  prompt.chat.forced = forced_tools(forced, conversation.tools);
+  prompt.chat.force(forced_tools(forced, conversation.tools));
   return prompt;
 }
 
@@ -295,7 +327,8 @@ std::vector<Field> prompt_fields() {
   using namespace type;
   Field model{"model", text, "The model's name or an alias."},
       list_of{"messages", list,
-              "The conversation: role user or assistant, content a string or blocks text, tool_use, tool_result. If the last "
+              "The conversation: role user or assistant, content a string or blocks text, thinking, tool_use, tool_result. If "
+              "the last "
               "one is the assistant's, the answer continues it."};
   model.required = list_of.required = true;
   return {model,
@@ -304,7 +337,9 @@ std::vector<Field> prompt_fields() {
           {"tools", list, "{name, description, input_schema}; the chat template must support tools."},
           {"tool_choice", object,
            "{\"type\": \"auto\"}, none, any (the answer is a call of one tool) or tool with name (a call of this one)."},
-          Field::ignored("thinking", "Has no effect; templates use the model's own setting."),
+          {"thinking", object,
+           "{\"type\": \"enabled\"}, adaptive or disabled: enable_thinking of the chat template, where it reads that. "
+           "`budget_tokens` has no effect."},
           Field::refused("mcp_servers", "this server does not call MCP servers", "[[]]"),
           Field::refused("container", "this server has no containers")};
 }
@@ -352,7 +387,8 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
       sampled.options.constraint =
           only_one(read_format(*format, "output_config.format", service), std::move(sampled.options.constraint), "output_config");
   }
-  force_call(sampled, request.prompt.forced, request.prompt.form, service, fields, "stop_sequences");
+  force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields, "stop_sequences");
+  if (sampled.options.constraint != nullptr) request.prompt.constrain();
   sampled.options.max_tokens = fields.integer("max_tokens").value_or(0);
   sampled.options.alone = !prompt.goes_on;
   const bool streamed = fields.boolean("stream", false);

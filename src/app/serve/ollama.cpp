@@ -47,20 +47,18 @@ class OllamaAnswer final : public Answer {
   }
 
   void on_token(Choice& choice) override {
-    const std::string text = text_.certain(choice);
+    const std::optional<Said> more = read(choice);
     const size_t begin = choice.tokens.size() - 1;
-    if (text.empty() && !request_.logprobs) return;
-    OrderedJson json = part_json({text, {}});
+    if (!more && !request_.logprobs) return;
+    OrderedJson json = part_json(more.value_or(Said()));
     json["done"] = false;
     if (request_.logprobs) json["logprobs"] = ollama_logprobs(choice, begin);
     send_line(json);
   }
 
   void on_end(Choice& choice) override {
-    Said said = text_.said(choice);
-    said.content = text_.rest(choice, said);
-    if (!said.content.empty() || !said.calls.empty()) {
-      OrderedJson json = part_json(said);
+    if (const std::optional<Said> more = read(choice)) {
+      OrderedJson json = part_json(*more);
       json["done"] = false;
       send_line(json);
     }
@@ -69,21 +67,35 @@ class OllamaAnswer final : public Answer {
 
   void on_error(const ApiError& error) override { send_line(error_json(error, ErrorForm::ollama)); }
 
+  // What came since the last line; calls when they are whole.
+  std::optional<Said> read(const Choice& choice) {
+    Said more;
+    for (const SaidPart& part : text_.read(choice)) {
+      if (part.kind == SaidPart::Kind::content) more.content += part.text;
+      if (part.kind == SaidPart::Kind::reasoning) more.reasoning += part.text;
+      if (part.kind == SaidPart::Kind::call) call_ = {part.text, "", false};
+      if (part.kind == SaidPart::Kind::arguments) call_.arguments += part.text;
+      if (part.kind == SaidPart::Kind::call_end) more.calls.push_back(call_);
+    }
+    if (more.content.empty() && more.reasoning.empty() && more.calls.empty()) return {};
+    return more;
+  }
+
   void send_line(const OrderedJson& json) { send_text(json_text(json) + "\n"); }
 
-  OrderedJson part_json(const Said& said) const {
+  OrderedJson part_json(const Said& said) {
     OrderedJson json = ollama_head(request_);
     if (!request_.chat) {
       json["response"] = said.content;
+      if (!said.reasoning.empty()) json["thinking"] = said.reasoning;
       return json;
     }
     OrderedJson message = {{"role", "assistant"}, {"content", said.content}};
+    if (!said.reasoning.empty()) message["thinking"] = said.reasoning;
     for (const ToolCall& call : said.calls)
-      message["tool_calls"].push_back({{"id", random_id("call_")},
-                                       {"function",
-                                        {{"index", message.contains("tool_calls") ? message["tool_calls"].size() : 0},
-                                         {"name", call.name},
-                                         {"arguments", OrderedJson::parse(call.arguments)}}}});
+      message["tool_calls"].push_back(
+          {{"id", text_.call_id()},
+           {"function", {{"index", calls_++}, {"name", call.name}, {"arguments", arguments_object(call)}}}});
     json["message"] = std::move(message);
     return json;
   }
@@ -126,6 +138,8 @@ class OllamaAnswer final : public Answer {
 
   const OllamaRequest request_;
   ChatText text_;
+  ToolCall call_;     // that is being read
+  size_t calls_ = 0;  // that were sent
 };
 
 OllamaRequest ollama_request(const Fields& fields, const Service& service, bool chat) {
@@ -148,17 +162,18 @@ void answer_loaded(const std::shared_ptr<http::Exchange>& exchange, const Ollama
   exchange->respond(json_response(json));
 }
 
-// false asks for nothing; templates that can switch thinking off are told of false.
-void read_think(const Fields& fields, const OllamaRequest& request, Conversation& conversation) {
+// true, false, or an effort.
+void read_think(Fields& fields, const OllamaRequest& request, Conversation& conversation, const Service& service) {
   const OrderedJson* think = fields.find("think");
   if (think == nullptr) return;
-  if (*think != false)
+  if (*think != false && !ollama_thinks(service))
     throw invalid("think",
-                  "\"" + request.named +
-                      "\" does not support thinking apart from the text: give \"think\": false, or leave it "
-                      "out for what the chat template does by itself",
+                  "\"" + request.named + "\" does not support thinking: its chat template shows none. Give \"think\": false",
                   "unsupported_parameter");
-  conversation.variables["enable_thinking"] = false;
+  if (think->is_string())
+    set_effort(conversation, *think, fields, "think", service);
+  else
+    set_thinking(conversation, think->get<bool>(), service);
 }
 
 // As /v1/chat/completions takes them.
@@ -216,6 +231,7 @@ void run_text(Service& service, const std::shared_ptr<http::Exchange>& exchange,
   check_room(service, request.prompt.ids.size(), request.chat ? "messages" : "prompt");
   Sampled sampled = ollama_sampling(fields, service, request);
   sampled.options.constraint = only_one(ollama_format(fields, service), std::move(sampled.options.constraint), "format");
+  if (sampled.options.constraint != nullptr) request.prompt.constrain();
   sampled.options.alone = alone;
   const bool streamed = fields.boolean("stream", true);
   request.logprobs = fields.boolean("logprobs", false);
@@ -241,7 +257,9 @@ std::vector<Field> text_fields() {
       {"format", text | object, "\"json\", or a JSON schema that the text follows."},
       {"options", object, "Sampling and length: the table above."},
       {"think", boolean | text,
-       "false: the chat template gets enable_thinking = false. Others are refused: thoughts are not told from the text."},
+       "true or false: enable_thinking of the chat template; low, medium or high: its reasoning_effort. Refused where the "
+       "template "
+       "shows no thinking, but for false."},
       {"logprobs", boolean, "Log-probabilities of the text's tokens, as log-softmax of the unmodified logits. Default: false."},
       {"top_logprobs", integer, "Number of most likely tokens for each token; needs logprobs. Default: 0.", Use::honored, 0, 20},
       ollama_keep_alive_field(),
@@ -294,7 +312,7 @@ void ollama_chat(Service& service, const std::shared_ptr<http::Exchange>& exchan
   Conversation conversation;
   conversation.messages = read_messages(openai_messages(*messages), fields);
   if (const OrderedJson* tools = fields.find("tools"); tools != nullptr && !tools->empty()) conversation.tools = *tools;
-  read_think(fields, request, conversation);
+  read_think(fields, request, conversation, service);
   const OrderedJson last = conversation.messages.back();
   const bool goes_on = conversation.messages.size() > 1 && last["role"] == "assistant" && !last.contains("tool_calls");
   if (goes_on) {
@@ -332,7 +350,7 @@ void ollama_generate(Service& service, const std::shared_ptr<http::Exchange>& ex
   const std::vector<int64_t> context = fields.integers("context");
   if (prompt.empty()) return answer_loaded(exchange, request);
   Conversation conversation;
-  read_think(fields, request, conversation);
+  read_think(fields, request, conversation, service);
   if (request.raw) {
     if (!system.empty() || !context.empty())
       throw invalid("raw", "raw mode does not support \"system\" or \"context\"; put them into the prompt");

@@ -17,6 +17,9 @@ std::string ollama_name(const std::string& name);
 /// that Ollama's clients look for.
 std::string ollama_model(const Service& service, const std::optional<std::string>& wanted);
 
+/// Whether the chat template shows reasoning.
+bool ollama_thinks(const Service& service);
+
 Field ollama_keep_alive_field();
 /// The members of `options` of texts: Ollama's, and all of sampling_fields().
 const std::vector<Field>& ollama_option_fields();

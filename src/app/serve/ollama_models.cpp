@@ -11,6 +11,7 @@
 #include "model/load.h"
 #include "serve/endpoints.h"
 #include "serve/ollama.h"
+#include "serve/tool_calls.h"
 #include "vitrine/version.h"
 
 namespace vitrine::serve {
@@ -98,6 +99,13 @@ std::string ollama_model(const Service& service, const std::optional<std::string
   }
 }
 
+bool ollama_thinks(const Service& service) {
+  const std::string& format = service.options().reasoning_format;
+  if (format == "none") return false;
+  const std::string source = service.chat_template();
+  return reasoning_syntax_named(format, source).value_or(nullptr) != nullptr || tool_form(source) == ToolForm::harmony;
+}
+
 void ollama_version(Service&, const std::shared_ptr<http::Exchange>& exchange) {
   exchange->respond(json_response({{"version", kOllamaVersion}, {"vitrine", version()}}));
 }
@@ -128,6 +136,7 @@ void ollama_show(Service& service, const std::shared_ptr<http::Exchange>& exchan
   const std::string of = shape.family + ".";
   OrderedJson can = OrderedJson::array({"completion"});
   if (service.chat_reads_tools()) can.push_back("tools");
+  if (ollama_thinks(service)) can.push_back("thinking");
   OrderedJson json = {{"template", service.chat_template()},
                       {"details", details_json(service)},
                       {"model_info",

@@ -1,5 +1,6 @@
 // POST /v1/responses: OpenAI's Responses. Nothing is stored: each request holds the whole conversation.
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -22,17 +23,13 @@ struct ResponseRequest {
 class ResponseAnswer final : public Answer {
  public:
   ResponseAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, bool streamed, ResponseRequest request)
-      : Answer(service, std::move(exchange), streamed),
-        request_(std::move(request)),
-        said_(request_.prompt, request_.one_call),
-        message_id_(random_id("msg_")) {}
+      : Answer(service, std::move(exchange), streamed), request_(std::move(request)), said_(request_.prompt, request_.one_call) {}
 
  private:
   OrderedJson whole() override {
     const Choice& choice = choices().front();
-    const Said said = said_.said(choice);
-    if (!said.content.empty() || said.calls.empty()) output_.push_back(message_json("completed", said.content));
-    for (const ToolCall& call : said.calls) output_.push_back(call_json(call));
+    for (const SaidPart& part : said_.read(choice)) take_part(part);
+    end_output(choice);
     return finished_json(choice);
   }
 
@@ -40,50 +37,13 @@ class ResponseAnswer final : public Answer {
 
   void on_token(Choice& choice) override {
     begin();
-    const std::string text = said_.certain(choice);
-    if (!text.empty()) send_content(text);
+    for (const SaidPart& part : said_.read(choice)) take_part(part);
   }
 
   void on_end(Choice& choice) override {
     begin();
-    const Said said = said_.said(choice);
-    const std::string rest = said_.rest(choice, said);
-    if (!rest.empty()) send_content(rest);
-    if (!open_ && said.calls.empty()) open_message();
-    if (open_) {
-      tell({{"type", "response.output_text.done"},
-            {"item_id", message_id_},
-            {"output_index", 0},
-            {"content_index", 0},
-            {"text", said.content},
-            {"logprobs", OrderedJson::array()}});
-      tell({{"type", "response.content_part.done"},
-            {"item_id", message_id_},
-            {"output_index", 0},
-            {"content_index", 0},
-            {"part", part_json(said.content)}});
-      output_.push_back(message_json("completed", said.content));
-      tell({{"type", "response.output_item.done"}, {"output_index", 0}, {"item", output_.back()}});
-    }
-    for (const ToolCall& call : said.calls) {
-      const OrderedJson item = call_json(call);
-      OrderedJson begun = item;
-      begun["arguments"] = "";
-      begun["status"] = "in_progress";
-      const size_t at = output_.size();
-      tell({{"type", "response.output_item.added"}, {"output_index", at}, {"item", begun}});
-      tell({{"type", "response.function_call_arguments.delta"},
-            {"item_id", item["id"]},
-            {"output_index", at},
-            {"delta", call.arguments}});
-      tell({{"type", "response.function_call_arguments.done"},
-            {"item_id", item["id"]},
-            {"output_index", at},
-            {"name", call.name},
-            {"arguments", call.arguments}});
-      tell({{"type", "response.output_item.done"}, {"output_index", at}, {"item", item}});
-      output_.push_back(item);
-    }
+    for (const SaidPart& part : said_.read(choice)) take_part(part);
+    end_output(choice);
     const OrderedJson response = finished_json(choice);
     tell({{"type", choice.end.end == End::length ? "response.incomplete" : "response.completed"}, {"response", response}});
   }
@@ -107,26 +67,9 @@ class ResponseAnswer final : public Answer {
     json["usage"] = {{"input_tokens", cost.prompt_tokens},
                      {"input_tokens_details", {{"cached_tokens", cost.cached_tokens}}},
                      {"output_tokens", cost.completion_tokens},
-                     {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                     {"output_tokens_details", {{"reasoning_tokens", said_.reasoning_tokens()}}},
                      {"total_tokens", cost.prompt_tokens + cost.completion_tokens}};
     return json;
-  }
-
-  static OrderedJson part_json(const std::string& text) {
-    return {{"type", "output_text"}, {"text", text}, {"annotations", OrderedJson::array()}, {"logprobs", OrderedJson::array()}};
-  }
-
-  OrderedJson message_json(const char* status, const std::optional<std::string>& text) const {
-    return {{"type", "message"},
-            {"id", message_id_},
-            {"status", status},
-            {"role", "assistant"},
-            {"content", text ? OrderedJson::array({part_json(*text)}) : OrderedJson::array()}};
-  }
-
-  static OrderedJson call_json(const ToolCall& call) {
-    return {{"type", "function_call"}, {"id", random_id("fc_")},      {"call_id", random_id("call_")},
-            {"name", call.name},       {"arguments", call.arguments}, {"status", "completed"}};
   }
 
   void begin() {
@@ -136,36 +79,102 @@ class ResponseAnswer final : public Answer {
     tell({{"type", "response.in_progress"}, {"response", request_.head}});
   }
 
-  void open_message() {
-    open_ = true;
-    tell({{"type", "response.output_item.added"}, {"output_index", 0}, {"item", message_json("in_progress", {})}});
-    tell({{"type", "response.content_part.added"},
-          {"item_id", message_id_},
-          {"output_index", 0},
-          {"content_index", 0},
-          {"part", part_json("")}});
+  // An event about the item that is open.
+  OrderedJson event(const char* type, const OrderedJson& more) const {
+    OrderedJson json = {{"type", type}, {"item_id", item_["id"]}, {"output_index", output_.size()}};
+    json.update(more);
+    return json;
   }
 
-  void send_content(const std::string& text) {
-    if (!open_) open_message();
-    tell({{"type", "response.output_text.delta"},
-          {"item_id", message_id_},
-          {"output_index", 0},
-          {"content_index", 0},
-          {"delta", text},
-          {"logprobs", OrderedJson::array()}});
+  static OrderedJson part_json(const std::string& type, const std::string& text) {
+    if (type == "reasoning") return {{"type", "reasoning_text"}, {"text", text}};
+    return {{"type", "output_text"}, {"text", text}, {"annotations", OrderedJson::array()}, {"logprobs", OrderedJson::array()}};
+  }
+
+  void open_item(OrderedJson item) {
+    close_item();
+    item_ = std::move(item);
+    text_.clear();
+    tell({{"type", "response.output_item.added"}, {"output_index", output_.size()}, {"item", item_}});
+  }
+
+  // A message or reasoning, if another item is open.
+  void open_text(const std::string& type) {
+    if (!item_.is_null() && item_["type"] == type) return;
+    OrderedJson item = {{"type", type}, {"id", random_id(type == "message" ? "msg_" : "rs_")}, {"status", "in_progress"}};
+    if (type == "message")
+      item["role"] = "assistant";
+    else
+      item["summary"] = OrderedJson::array();
+    item["content"] = OrderedJson::array();
+    open_item(std::move(item));
+    tell(event("response.content_part.added", {{"content_index", 0}, {"part", part_json(type, "")}}));
+  }
+
+  void take_part(const SaidPart& part) {
+    switch (part.kind) {
+      case SaidPart::Kind::content:
+      case SaidPart::Kind::reasoning: {
+        const bool content = part.kind == SaidPart::Kind::content;
+        open_text(content ? "message" : "reasoning");
+        text_ += part.text;
+        OrderedJson delta = event(content ? "response.output_text.delta" : "response.reasoning_text.delta",
+                                  {{"content_index", 0}, {"delta", part.text}});
+        if (content) delta["logprobs"] = OrderedJson::array();
+        return tell(std::move(delta));
+      }
+      case SaidPart::Kind::call:
+        return open_item({{"type", "function_call"},
+                          {"id", random_id("fc_")},
+                          {"call_id", said_.call_id()},
+                          {"name", part.text},
+                          {"arguments", ""},
+                          {"status", "in_progress"}});
+      case SaidPart::Kind::arguments:
+        text_ += part.text;
+        return tell(event("response.function_call_arguments.delta", {{"delta", part.text}}));
+      case SaidPart::Kind::call_end: return close_item(part.complete);
+    }
+  }
+
+  void close_item(bool complete = true) {
+    if (item_.is_null()) return;
+    const std::string type = item_["type"];
+    item_["status"] = complete ? "completed" : "incomplete";
+    if (type == "function_call") {
+      item_["arguments"] = text_;
+      tell(event("response.function_call_arguments.done", {{"name", item_["name"]}, {"arguments", text_}}));
+    } else {
+      item_["content"].push_back(part_json(type, text_));
+      OrderedJson done = event(type == "message" ? "response.output_text.done" : "response.reasoning_text.done",
+                               {{"content_index", 0}, {"text", text_}});
+      if (type == "message") done["logprobs"] = OrderedJson::array();
+      tell(std::move(done));
+      tell(event("response.content_part.done", {{"content_index", 0}, {"part", item_["content"][0]}}));
+    }
+    tell({{"type", "response.output_item.done"}, {"output_index", output_.size()}, {"item", item_}});
+    output_.push_back(std::exchange(item_, nullptr));
+  }
+
+  // An answer has a message or a call, if an empty message.
+  void end_output(const Choice& choice) {
+    const Said said = said_.said(choice);
+    if (said.content.empty() && said.calls.empty()) open_text("message");
+    close_item();
   }
 
   void tell(OrderedJson json) {
+    if (!streamed()) return;
     json["sequence_number"] = sequence_++;
     send_event(json["type"].get<std::string>(), json);
   }
 
   const ResponseRequest request_;
   ChatText said_;
-  const std::string message_id_;
   OrderedJson output_ = OrderedJson::array();
-  bool begun_ = false, open_ = false;
+  OrderedJson item_ = nullptr;  // of the output, that is open, and its text or arguments
+  std::string text_;
+  bool begun_ = false;
   int64_t sequence_ = 0;
 };
 
@@ -175,6 +184,19 @@ std::string string_of(const OrderedJson& item, const char* key, const std::strin
   return item[key].get<std::string>();
 }
 
+// {content: [{type: reasoning_text, text}]}, as an answer has it; else the summary.
+std::string reasoning_text(const OrderedJson& item) {
+  std::string text;
+  for (const char* key : {"content", "summary"}) {
+    const auto parts = item.find(key);
+    if (!text.empty() || parts == item.end() || !parts->is_array()) continue;
+    for (const OrderedJson& part : *parts)
+      if (part.is_object() && part.contains("text") && part["text"].is_string())
+        text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
 // Items of a conversation -> messages in the form of chat completions. Calls that follow each other are one message's.
 OrderedJson read_input(const OrderedJson& input, Fields& fields) {
   OrderedJson messages = OrderedJson::array();
@@ -182,6 +204,11 @@ OrderedJson read_input(const OrderedJson& input, Fields& fields) {
     messages.push_back({{"role", "user"}, {"content", input}});
     return messages;
   }
+  std::string thoughts;  // of the assistant's message that follows
+  const auto think = [&] {
+    if (!thoughts.empty() && messages.back()["role"] == "assistant") messages.back()["reasoning_content"] = thoughts;
+    thoughts.clear();
+  };
   for (size_t i = 0; i < input.size(); ++i) {
     const OrderedJson& item = input[i];
     const std::string at = "input[" + std::to_string(i) + "]";
@@ -191,9 +218,12 @@ OrderedJson read_input(const OrderedJson& input, Fields& fields) {
       OrderedJson message = item;
       for (const char* key : {"type", "id", "status"}) message.erase(key);
       messages.push_back(std::move(message));
+      think();
     } else if (type == "function_call") {
-      if (messages.empty() || messages.back()["role"] != "assistant")
+      if (messages.empty() || messages.back()["role"] != "assistant") {
         messages.push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", OrderedJson::array()}});
+        think();
+      }
       OrderedJson& calls = messages.back()["tool_calls"];
       if (calls.is_null()) calls = OrderedJson::array();
       if (!calls.is_array())
@@ -206,11 +236,13 @@ OrderedJson read_input(const OrderedJson& input, Fields& fields) {
         throw invalid(at + ".output", "\"" + at + ".output\" is missing", "missing_required_parameter");
       messages.push_back({{"role", "tool"}, {"content", item["output"]}, {"tool_call_id", string_of(item, "call_id", at)}});
     } else if (type == "reasoning") {
-      fields.ignore(at);
+      thoughts += reasoning_text(item);
+      if (thoughts.empty()) fields.ignore(at);
     } else {
-      throw invalid(
-          at, "\"" + at + "\" is of the type \"" + type + "\"; message, function_call and function_call_output are supported",
-          "unsupported_content");
+      throw invalid(at,
+                    "\"" + at + "\" is of the type \"" + type +
+                        "\"; message, reasoning, function_call and function_call_output are supported",
+                    "unsupported_content");
     }
   }
   return messages;
@@ -252,7 +284,8 @@ OrderedJson read_text_format(Fields& fields) {
 const std::vector<Field>& response_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field input{"input", text | list, "The input: a string, or a list of items message, function_call, function_call_output."};
+    Field input{"input", text | list,
+                "The input: a string, or a list of items message, reasoning, function_call, function_call_output."};
     input.required = true;
     return joined(
         {{model_field(),
@@ -264,6 +297,7 @@ const std::vector<Field>& response_fields() {
           {"tool_choice", text | object,
            "none, auto (the default), required (the answer is a call of one tool) or {\"type\": \"function\", \"name\": …}."},
           {"parallel_tool_calls", boolean, "false: only the first of several calls is used. Default: true."},
+          {"reasoning", object, "{\"effort\": …}: as `reasoning_effort` of chat completions."},
           {"text", object,
            "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: the format of the answer."}},
          sampling_fields(),
@@ -276,7 +310,6 @@ const std::vector<Field>& response_fields() {
           Field::refused("top_logprobs", "use /v1/chat/completions with logprobs", "[0]"),
           Field::refused("max_tool_calls", "this server does not call tools itself"),
           Field::ignored("include", "There is nothing further to include."),
-          Field::ignored("reasoning", "Has no effect; templates use the model's own setting."),
           Field::ignored("stream_options", "Events have no obfuscation; the usage is always included.")}});
   }();
   return table;
@@ -307,9 +340,19 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
 
   ResponseRequest request;
   request.one_call = !parallel;
+  std::optional<std::string> effort;
+  if (const OrderedJson* reasoning = fields.find("reasoning")) {
+    fields.ignore_others(*reasoning, "reasoning", {"effort"});
+    if (const auto word = reasoning->find("effort"); word != reasoning->end() && word->is_string()) {
+      effort = *word;
+      set_effort(conversation, *effort, fields, "reasoning.effort", service);
+    }
+  }
   request.prompt = chat_prompt(service, conversation, {}, "input");
   check_room(service, request.prompt.ids.size(), "input");
-  force_call(sampled, forced_tools(chosen, conversation.tools), request.prompt.form, service, fields);
+  request.prompt.force(forced_tools(chosen, conversation.tools));
+  force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields);
+  if (sampled.options.constraint != nullptr) request.prompt.constrain();
   request.head = {{"id", random_id("resp_")},
                   {"object", "response"},
                   {"created_at", std::time(nullptr)},
@@ -322,7 +365,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
                   {"output", OrderedJson::array()},
                   {"parallel_tool_calls", parallel},
                   {"previous_response_id", nullptr},
-                  {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                  {"reasoning", {{"effort", effort ? OrderedJson(*effort) : OrderedJson(nullptr)}, {"summary", nullptr}}},
                   {"store", false},
                   {"temperature", sampled.options.sampling.temperature.value_or(1)},
                   {"text", {{"format", format}}},

@@ -28,6 +28,8 @@ struct ServiceOptions {
   bool any_model = false;                    // requests may name any model, and are answered under that name
   bool strict_fields = false;                // unknown fields are refused instead of named in the answer
   std::optional<std::string> chat_template;  // in the place of the model's own
+  std::string tool_parser = "auto";          // of serve/tool_calls.h: how calls of tools are written
+  std::string reasoning_format = "auto";     // and reasoning
   std::string command_options;               // of command lines that run the model in the same way: "--compute f32"
   // Requests that look inside the model and are under way at once; another one is answered with 429. They wait on request
   // threads, of which streams need some, too.

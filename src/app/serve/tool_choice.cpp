@@ -23,8 +23,8 @@ CallForm call_form(ToolForm form) {
     case ToolForm::hermes: return {"<tool_call>\n", "\n</tool_call>", "arguments"};
     case ToolForm::mistral: return {"[TOOL_CALLS][", "]", "arguments"};
     case ToolForm::llama: return {"", "", "parameters"};
+    default: return call_form(ToolForm::hermes);  // ChatPrompt::force()
   }
-  return {};
 }
 
 // References of a schema to its own parts, once it stands at `place` of another.

@@ -267,6 +267,7 @@ TEST_F(Calling, ToolsInOpenAIsForm) {
   EXPECT_NE(message["tool_calls"][0]["id"], message["tool_calls"][1]["id"]);
 
   std::string content, reason;
+  size_t pieces = 0;
   OrderedJson calls = OrderedJson::array();
   for (const Event& event : served->events("/v1/chat/completions", request)) {
     if (event.data == "[DONE]") continue;
@@ -274,13 +275,22 @@ TEST_F(Calling, ToolsInOpenAIsForm) {
     if (choice["delta"].contains("content")) content += choice["delta"]["content"].get<std::string>();
     if (choice["delta"].contains("tool_calls"))
       for (const OrderedJson& call : choice["delta"]["tool_calls"]) {
-        EXPECT_EQ(call["index"], calls.size());
-        calls.push_back(call["function"]);
+        if (call.contains("id")) {  // it begins: its name, then its arguments in pieces
+          EXPECT_EQ(call["index"], calls.size());
+          EXPECT_EQ(call["type"], "function");
+          calls.push_back(call["function"]);
+        } else {
+          EXPECT_EQ(call["index"], calls.size() - 1);
+          OrderedJson& arguments = calls.back()["arguments"];
+          arguments = arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
+          ++pieces;
+        }
       }
     if (!choice["finish_reason"].is_null()) reason = choice["finish_reason"];
   }
   EXPECT_EQ(content, "I look.");
   EXPECT_EQ(reason, "tool_calls");
+  EXPECT_GT(pieces, calls.size());
   EXPECT_EQ(calls, OrderedJson::array({message["tool_calls"][0]["function"], message["tool_calls"][1]["function"]}));
 
   request["parallel_tool_calls"] = false;
