@@ -12,7 +12,8 @@ namespace {
 constexpr const char* kThinkingTemplate =
     "{% if tools %}{{ tools | length }} tools <tool_call>\n{% endif %}"
     "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
-    "{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]{% endfor %}\n"
+    "{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]{% endfor %}{{ "
+    "'\\n' }}"
     "{% endfor %}{% if reasoning_effort %}effort: {{ reasoning_effort }}\n{% endif %}"
     "{% if add_generation_prompt %}<assistant>{% if enable_thinking is defined and not enable_thinking %}<think></think>"
     "{% else %}<think>\n{% endif %}{% endif %}";
@@ -101,7 +102,7 @@ TEST_F(Thinking, ChatCompletions) {
 TEST_F(Thinking, ACallThatLengthCutsIsToldAsSuch) {
   const int64_t all = served->made("/v1/chat/completions", chat())["usage"]["completion_tokens"];
   int cut = 0;
-  for (int64_t most = 1; most < all; ++most) {
+  for (int64_t most = std::max<int64_t>(1, all - 12); most < all; most += 2) {
     const OrderedJson choice = served->made("/v1/chat/completions", chat({{"max_tokens", most}}))["choices"][0];
     if (!choice["message"].contains("tool_calls")) continue;
     const std::string arguments = choice["message"]["tool_calls"][0]["function"]["arguments"];
