@@ -119,7 +119,7 @@ describe("an answer", () => {
     assert.deepEqual(last(mock, "/v1/chat/completions"), {
       model: "made-up-4x3", messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hello" }],
       temperature: 0.7, top_p: 0.9, top_k: 40, min_p: 0.05, repetition_penalty: 1.1, seed: 7, max_tokens: 20,
-      logprobs: true, top_logprobs: 8, return_token_ids: true, stream: true,
+      logprobs: true, top_logprobs: 8, return_token_ids: true, reasoning_format: "none", stream: true,
     });
     const [, [, text = ""] = []] = await messages(page);
     const prompt = mock.tokenize(mock.template([{ role: "system", content: "Be brief." }, { role: "user", content: "Hello" }]), true);

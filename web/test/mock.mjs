@@ -268,7 +268,7 @@ export class Mock {
 const fieldsOf = {
   "/v1/models": [], "/props": [], "/v1/model": [],
   "/tokenize": ["content", "add_special", "parse_special", "messages", "add_generation_prompt"],
-  "/v1/chat/completions": ["model", "messages", ...sampling, "stream", "logprobs", "top_logprobs", "edits", "return_token_ids"],
+  "/v1/chat/completions": ["model", "messages", ...sampling, "stream", "logprobs", "top_logprobs", "edits", "return_token_ids", "reasoning_format"],
   "/v1/completions": ["model", "prompt", ...sampling, "stream", "logprobs", "edits", "return_token_ids"],
   "/v1/inspect": ["prompt", "hooks", "format", "edits"],
   "/v1/lens": ["prompt", "positions", "top", "layers", "edits"],

@@ -17,7 +17,7 @@ export interface Asked {
 /** The request for an answer behind `before`, not streamed: what `curl` sends. */
 export function request(of: Conversation, before: readonly Message[], model: string, sampling: Sampling): Asked {
   if (of.mode === "text") return { path: "v1/completions", body: { model, prompt: promptText(before), ...sampling, logprobs: alternatives, return_token_ids: true } };
-  return { path: "v1/chat/completions", body: { model, messages: chatMessages(of, before), ...sampling, logprobs: true, top_logprobs: alternatives, return_token_ids: true } };
+  return { path: "v1/chat/completions", body: { model, messages: chatMessages(of, before), ...sampling, logprobs: true, top_logprobs: alternatives, return_token_ids: true, reasoning_format: "none" } }; // the page shows every token
 }
 
 /** The request that goes on behind `start`, the first tokens of an answer. Errors: as promptIds. */
