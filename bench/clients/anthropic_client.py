@@ -61,7 +61,7 @@ history = greedy["messages"] + [
 ]
 check(client.messages.create(**{**greedy, "messages": history}, tools=[tool]).content is not None, "a result of a tool")
 # Thinking and a call, in a text that a grammar dictates
-dictated = r'''root ::= "<think>They ask.</think>I look.\\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>"'''
+dictated = r'''root ::= "<think>They ask.</think>I look.\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>"'''
 spoken = {**greedy, "max_tokens": 200, "tools": [tool], "extra_body": {"temperature": 0, "grammar": dictated}}
 said = client.messages.create(**spoken)
 check([b.type for b in said.content] == ["thinking", "text", "tool_use"] and said.stop_reason == "tool_use", "blocks of thinking, text and a call")

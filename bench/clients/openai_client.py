@@ -87,12 +87,12 @@ again = client.chat.completions.create(**{**greedy, "messages": messages + [mess
 check(again.choices[0].message.content is not None, "a message that the client gives back")
 
 # Reasoning and calls of tools, in a text that a grammar dictates
-dictated = r'''root ::= "<think>They ask.</think>I look.\\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>"'''
+dictated = r'''root ::= "<think>They ask.</think>I look.\n<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>"'''
 spoken = dict(model=model, messages=messages, tools=[tool], temperature=0, max_completion_tokens=200, extra_body={"grammar": dictated})
 said = client.chat.completions.create(**spoken)
-message = said.choices[0].message
-check(message.reasoning_content == "They ask." and message.content == "I look.", "reasoning apart from the content")
-check(message.tool_calls[0].function.name == "weather" and message.tool_calls[0].function.arguments == '{"city":"Ulm"}', "a call")
+answer = said.choices[0].message
+check(answer.reasoning_content == "They ask." and answer.content == "I look.", "reasoning apart from the content")
+check(answer.tool_calls[0].function.name == "weather" and answer.tool_calls[0].function.arguments == '{"city":"Ulm"}', "a call")
 check(said.choices[0].finish_reason == "tool_calls" and said.usage.completion_tokens_details.reasoning_tokens > 0, "its end and its cost")
 deltas = [c.choices[0].delta for c in client.chat.completions.create(**spoken, stream=True)]
 check("".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == "They ask.", "the same reasoning streamed")
@@ -105,7 +105,7 @@ with client.chat.completions.stream(**spoken) as stream:
     final = stream.get_final_completion().choices[0].message
 check(final.tool_calls[0].function.arguments == '{"city":"Ulm"}' and final.content == "I look.", "the client's own collection of a call")
 check(any(e.type == "tool_calls.function.arguments.delta" for e in events), "its events of arguments")
-returned = messages + [message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}]
+returned = messages + [answer.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "sunny"}]
 again = client.chat.completions.create(**{**greedy, "messages": returned}, tools=[tool])
 check("ignored_fields" not in again.model_extra, f"the call and its reasoning given back: {again.model_extra}")
 

@@ -115,7 +115,7 @@ TEST_F(Thinking, ACallThatLengthCutsIsToldAsSuch) {
     EXPECT_EQ(message["stop_reason"], "max_tokens");
     EXPECT_EQ(message["content"].back()["input"], (OrderedJson{{"INVALID_JSON", arguments}}));
   }
-  EXPECT_GT(cut, 1);
+  EXPECT_GT(cut, 0);
 }
 
 TEST_F(Thinking, Messages) {
