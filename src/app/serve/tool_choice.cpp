@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "grammar/schemas.h"
 #include "requests/fields.h"
 #include "serve/api_error.h"
 #include "serve/grammars.h"
-#include "serve/schemas.h"
 
 namespace vitrine::serve {
 namespace {
@@ -119,7 +119,8 @@ void force_call(Sampled& sampled, const OrderedJson& tools, ToolForm form, const
   std::shared_ptr<const Constraint> call = forced_call(tools, form, service);
   if (call == nullptr) return;
   GenerateOptions& options = sampled.options;
-  options.constraint = only_one(std::move(call), std::move(options.constraint), "tool_choice");
+  if (options.constraint != nullptr) ignore_grammar(fields);
+  options.constraint = std::move(call);
   if (!options.stops.empty()) fields.ignore(stops);
   options.stops.clear();
 }

@@ -25,8 +25,8 @@ ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::st
 OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools);
 
 /// Makes the text one call of one of `tools` (forced_tools), with arguments as its schema says; none of them: it stays as it is.
-/// Stop strings, which would cut the call, are named as ignored, as the field `stops`. Errors: ApiError 400 for a schema that
-/// cannot be followed, and for a grammar beside it; 501 in a build without llguidance.
+/// Stop strings, which would cut the call, are named as ignored, as the field `stops`, and so is a grammar or a format of the
+/// answer. Errors: ApiError 400 for a schema that cannot be followed; 501 in a build without llguidance.
 void force_call(Sampled& sampled, const OrderedJson& tools, ToolForm form, const Service& service, Fields& fields,
                 const char* stops = "stop");
 

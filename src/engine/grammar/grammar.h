@@ -2,6 +2,7 @@
 // Grammars that a generated text conforms to: JSON schemas, regular expressions, GBNF and Lark, through the library llguidance.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,7 +12,7 @@
 namespace vitrine {
 
 enum class GrammarKind : uint8_t {
-  json_schema,  // JSON Schema 2020-12; what the library does not know is refused by name
+  json_schema,  // JSON Schema 2020-12, objects closed; what the library does not know is refused by name
   regex,        // of the whole text, in the syntax of Rust's regex
   gbnf,         // as llama.cpp reads it
   lark,         // as llguidance reads it
@@ -22,6 +23,9 @@ struct Grammar {
   std::string text;
   std::string source;                   // a file or a flag, named in messages
   std::string before = {}, after = {};  // of a JSON schema alone: text that stands around the JSON
+  // Of a JSON schema alone: a regular expression of the space between the parts of the JSON; "": there is none. Without it: a
+  // space, or a line break and an indentation.
+  std::optional<std::string> space = {};
 };
 
 /// Bytes of a grammar's text at most, and brackets in it that may be open at once.

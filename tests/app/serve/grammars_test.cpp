@@ -114,6 +114,28 @@ TEST_F(Grammars, AStrictSchemaHasNoOtherProperties) {
   EXPECT_EQ(message["ignored_fields"], (OrderedJson{"output_config.effort"}));
 }
 
+// As pydantic writes the schema of a class: nothing is said of other properties.
+TEST_F(Grammars, AnswersOfAClassAreWholeAndValid) {
+  const OrderedJson person =
+      OrderedJson::parse(R"({"title": "Person", "type": "object", "required": ["name", "age"], "properties": {
+    "name": {"maxLength": 20, "title": "Name", "type": "string"},
+    "age": {"maximum": 120, "minimum": 0, "title": "Age", "type": "integer"}}})");
+  request["temperature"] = 1;
+  request["max_tokens"] = 128;
+  request["json_schema"] = person;
+  request["n"] = 30;
+  request["seed"] = 0;
+  const OrderedJson made = served.made("/v1/completions", request);
+  for (const OrderedJson& choice : made["choices"]) {
+    const std::string text = choice["text"].get<std::string>();
+    EXPECT_EQ(choice["finish_reason"], "stop") << text;
+    const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << text;
+    EXPECT_EQ(json.size(), 2U) << text;
+    EXPECT_TRUE(json["name"].is_string() && json["age"].is_number_integer() && json["age"] >= 0 && json["age"] <= 120) << text;
+  }
+}
+
 // Two tools, of which one has a schema that refers to its own parts, in a property called as a keyword is.
 OrderedJson two_tools() {
   return OrderedJson::parse(R"([
@@ -216,11 +238,91 @@ TEST_F(Grammars, AForcedCallThatCannotBeIsRefused) {
                       {"chat_template", "{{ tools }}"},
                       {"tools", two_tools()},
                       {"tool_choice", "required"}};
-  chat["grammar"] = "root ::= \"a\"";
-  expect_error(served.post("/v1/chat/completions", chat), 400, "tool_choice", "give one");
-  chat.erase("grammar");
   chat["tools"][1]["function"]["parameters"] = {{"type", "nothing"}};
   expect_error(served.post("/v1/chat/completions", chat), 400, "tools", "nothing");
+}
+
+// OpenAI's response_format is that of the answer, and a call is none.
+TEST_F(Grammars, AForcedCallGoesBeforeAFormat) {
+  OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
+                      {"chat_template", "<tool_call>{{ tools }}"},
+                      {"tools", two_tools()},
+                      {"max_tokens", 400},
+                      {"seed", 1},
+                      {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}}};
+  const OrderedJson formats = {{"response_format", {{"type", "json_object"}}}, {"guided_regex", "a"}};
+  for (const auto& [field, value] : formats.items()) {
+    OrderedJson with = chat;
+    with[field] = value;
+    const OrderedJson made = served.made("/v1/chat/completions", with);
+    EXPECT_EQ(made["choices"][0]["message"]["tool_calls"].size(), 1U) << made;
+    EXPECT_EQ(made["ignored_fields"], OrderedJson::array({field}));
+  }
+}
+
+// Arguments that max_tokens cuts are no call: a client would take them for whole, or fail to read them.
+TEST_F(Grammars, AForcedCallThatLengthCutsIsNone) {
+  const std::string messages = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  const OrderedJson tools = OrderedJson::parse(R"([{"type": "function", "function": {"name": "say", "parameters": {
+    "type": "object", "properties": {"text": {"type": "string", "minLength": 400}}, "required": ["text"]}}}])");
+  for (const std::string form : {"<tool_call>", "[TOOL_CALLS]", ""})
+    for (const bool streamed : {false, true}) {
+      OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
+                          {"chat_template", form + "{{ tools }}" + messages},
+                          {"tools", tools},
+                          {"max_tokens", 20},
+                          {"seed", 1},
+                          {"tool_choice", "required"}};
+      std::string reason;
+      if (streamed) {
+        for (const auto& event : served.events("/v1/chat/completions", chat)) {
+          if (event.data == "[DONE]") continue;
+          const OrderedJson json = event.json();
+          for (const OrderedJson& choice : json["choices"]) {
+            EXPECT_FALSE(choice["delta"].contains("tool_calls")) << choice;
+            if (choice["finish_reason"].is_string()) reason = choice["finish_reason"].get<std::string>();
+          }
+        }
+      } else {
+        const OrderedJson choice = served.made("/v1/chat/completions", chat)["choices"][0];
+        EXPECT_FALSE(choice["message"].contains("tool_calls")) << form << choice;
+        reason = choice["finish_reason"].get<std::string>();
+      }
+      EXPECT_EQ(reason, "length") << form;
+    }
+}
+
+TEST_F(Grammars, GrammarsMayBeInLark) {
+  const std::string lark = "start: \"the \" WHO\nWHO: \"king\" | \"queen\"";
+  for (const char* field : {"lark", "grammar", "guided_grammar"}) {
+    const std::string text = text_with(field, lark);
+    EXPECT_TRUE(text == "the king" || text == "the queen") << field << ": " << text;
+  }
+  EXPECT_EQ(text_with("structured_outputs", {{"grammar", "start: \"a\""}}), "a");
+  EXPECT_EQ(text_with("grammar", "%llguidance {}\nstart: \"::=\""), "::=");
+  expect_error(served.post("/v1/completions", {{"prompt", "a"}, {"grammar", "start: b"}}), 400, "grammar", "");
+}
+
+TEST_F(Grammars, JsonIsCompactOnRequest) {
+  const OrderedJson compact = {{"disable_any_whitespace", true}};
+  const std::regex form(R"(\{"name":".*","age":[0-9]+\})");
+  for (const int seed : {1, 2, 3, 4}) {
+    request["seed"] = seed;
+    OrderedJson outputs = compact;
+    outputs["json"] = schema;
+    std::string text = text_with("structured_outputs", outputs);
+    EXPECT_TRUE(std::regex_match(text, form)) << text;
+    request["structured_outputs"] = compact;
+    text = text_with("response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}});
+    EXPECT_TRUE(std::regex_match(text, form)) << text;
+    text = text_with("json_schema", schema);
+    EXPECT_TRUE(std::regex_match(text, form)) << text;
+    request.erase("structured_outputs");
+    text = text_with("structured_outputs", {{"json", schema}, {"whitespace_pattern", "_"}});
+    EXPECT_TRUE(text.starts_with("{_\"") || text.starts_with("{\"")) << text;
+  }
+  request["structured_outputs"] = {{"json", schema}, {"whitespace_pattern", "("}};
+  expect_error(served.post("/v1/completions", request), 400, "structured_outputs.json", "");
 }
 
 TEST_F(Grammars, RefusalsNameTheField) {

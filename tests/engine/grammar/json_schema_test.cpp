@@ -95,6 +95,62 @@ const SchemaCase kCases[] = {
      [](const Json& j) { return j.is_number_integer() && j >= 10 && j <= 20; }},
     {"multiples", R"({"type": "integer", "minimum": -40, "maximum": 999, "multipleOf": 7})",
      [](const Json& j) { return j.is_number_integer() && j.get<int>() % 7 == 0 && j >= -40 && j <= 999; }},
+    {"closed", R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/B"}}, "required": ["a"],
+                   "$defs": {"B": {"properties": {"c": {"type": "null"}}, "type": "object"}}})",
+     [](const Json& j) {
+       for (const auto& [key, value] : j.items())
+         if (key != "a" && (key != "b" || (value != Json::object() && value != Json{{"c", nullptr}}))) return false;
+       return is_whole(j["a"]) && std::abs(j["a"].get<double>()) < 9.1e15;
+     }},
+    {"composed", R"({"$defs": {"Base": {"type": "object", "properties": {"id": {"enum": [1, 2]}}, "required": ["id"]}},
+                     "allOf": [{"$ref": "#/$defs/Base"}, {"type": "object", "properties": {"k": {"$ref": "#/$defs/Base"}},
+                     "required": ["k", "more"]}]})",
+     [](const Json& j) {
+       return j.size() == 3 && j.contains("more") && (j["id"] == 1 || j["id"] == 2) && j["k"].size() == 1 &&
+              j["k"].contains("id");
+     }},
+    {"either", R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "anyOf": [{"required": ["a"]},
+                   {"required": ["b"]}]})",
+     [](const Json& j) { return j == Json{{"a", 1}} || j == Json{{"b", 2}} || j == Json{{"a", 1}, {"b", 2}}; }},
+    {"kinds", R"({"oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "discriminator": {"propertyName": "k"},
+                  "$defs": {"A": {"type": "object", "properties": {"k": {"const": "a", "default": "a"}, "x": {"type": "boolean"}},
+                  "required": ["x"]}, "B": {"type": "object", "properties": {"k": {"const": "b", "default": "b"}, "y": {"const": 7}},
+                  "required": ["y"]}}})",
+     [](const Json& j) {
+       const std::string k = j.value("k", "");
+       return (j.contains("x") && j["x"].is_boolean() && k != "b") || (j.value("y", 0) == 7 && k != "a");
+     }},
+    {"unknown_format", R"({"type": "string", "format": "phone", "pattern": "^[0-9]{3}$"})",
+     [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex("[0-9]{3}")); }},
+    {"set", R"({"type": "array", "uniqueItems": true, "items": {"$ref": "#/$defs/Color"}, "minItems": 1,
+                "$defs": {"Color": {"enum": ["red", "green", "blue"], "type": "string"}}})",
+     [](const Json& j) {
+       const std::set<Json> values(j.begin(), j.end());
+       for (const Json& value : values)
+         if (value != "red" && value != "green" && value != "blue") return false;
+       return !j.empty() && values.size() == j.size();
+     }},
+    {"large_set", R"({"type": "array", "uniqueItems": true, "items": {"enum": [1, 2, 3, 4, 5, 6]}})",
+     [](const Json& j) { return j.is_array() && j.size() <= 6; }},
+    {"unique", R"({"type": "array", "uniqueItems": true, "maxItems": 3, "items": {"type": "boolean"}})",
+     [](const Json& j) { return j.size() < 2 || (j.size() == 2 && j[0] != j[1]); }},
+    {"password", R"({"type": "string", "pattern": "^(?=.*[0-9])(?=.*[A-Z])[A-Z0-9]{2,4}$"})",
+     [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex("(?=.*[0-9])(?=.*[A-Z])[A-Z0-9]{2,4}")); }},
+    {"decimal", R"({"type": "string", "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", "maxLength": 9})",
+     [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex(R"((?![-+.]*$)[+-]?0*\d*\.?\d*)")); }},
+    {"decimal_digits", R"js({"type": "string", "maxLength": 9, "pattern":
+        "^(?!^[-+.]*$)[+-]?0*(?:\\d{0,3}|(?=[\\d.]{1,6}0*$)\\d{0,3}\\.\\d{0,2}0*$)"})js",
+     [](const Json& j) {
+       return std::regex_match(j.get<std::string>(), std::regex(R"((?![-+.]*$)[+-]?0*\d{0,3}(\.\d{0,2}0*)?)"));
+     }},
+    {"most_digits", R"js({"type": "string", "maxLength": 9, "pattern":
+        "^(?!^[-+.]*$)[+-]?0*(?:\\d{0,3}|(?=[\\d.]{1,4}0*$)\\d*\\.\\d*0*$)"})js",
+     [](const Json& j) {
+       std::smatch parts;
+       const std::string text = j.get<std::string>();
+       return std::regex_match(text, parts, std::regex(R"([+-]?0*(\d{0,3})(?:\.(\d*?)0*)?)")) &&
+              parts[1].length() + parts[2].length() <= 3;
+     }},
     {"date", R"({"type": "string", "format": "date"})",
      [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex("[0-9]{4}-[0-9]{2}-[0-9]{2}")); }},
 };
@@ -143,8 +199,10 @@ std::string refusal(GrammarKind kind, const std::string& text) {
 TEST(JsonSchema, RefusesByName) {
   SKIP_WITHOUT_GRAMMARS();
   const auto says = [](const std::string& schema) { return refusal(GrammarKind::json_schema, schema); };
-  EXPECT_TRUE(says(R"({"type": "array", "uniqueItems": true})").find("uniqueItems") != std::string::npos)
-      << says(R"({"type": "array", "uniqueItems": true})");
+  EXPECT_TRUE(says(R"({"type": "array", "contains": {"type": "null"}})").find("contains") != std::string::npos);
+  EXPECT_TRUE(says(R"({"type": "string", "pattern": "a(?=b)c"})").find("answer.json") == 0);
+  EXPECT_TRUE(says(R"({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"x": true}, "allOf": [{"$ref": "#/$defs/a"}]}}})")
+                  .find("of itself") != std::string::npos);
   EXPECT_TRUE(says(R"({"not": {"type": "null"}})").find("not") != std::string::npos);
   EXPECT_TRUE(says(R"({"type": "obj"})").find("answer.json: ") == 0) << says(R"({"type": "obj"})");
   EXPECT_TRUE(says(R"({"$ref": "#/$defs/none"})").find("none") != std::string::npos);
