@@ -247,4 +247,11 @@ void embeddings(Service& service, const std::shared_ptr<http::Exchange>& exchang
   answer_embeddings(service, exchange, std::move(inputs), std::move(adapters), std::move(head), add, ErrorForm::openai);
 }
 
+void rerank(Service&, const std::shared_ptr<http::Exchange>& exchange) {
+  throw unsupported("", exchange->request().path +
+                            " is not supported: language models have no output that says how well a document answers a query. "
+                            "Instead, compare vectors of /v1/embeddings, or the log-probabilities that /v1/score gives a query "
+                            "after each document");
+}
+
 }  // namespace vitrine::serve

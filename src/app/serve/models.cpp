@@ -1,8 +1,18 @@
-// GET /v1/models and /v1/models/{id}.
+// GET /v1/models and /v1/models/{id}. A model has the members of OpenAI's and of Anthropic's answers.
+#include <chrono>
+
+#include "base/utc_time.h"
 #include "serve/endpoints.h"
 
 namespace vitrine::serve {
 namespace {
+
+// What Anthropic's clients read of a model.
+void add_anthropic_members(OrderedJson& json, const Service& service) {
+  json["type"] = "model";
+  json["display_name"] = json["id"];
+  json["created_at"] = utc_time(std::chrono::system_clock::from_time_t(service.started()));
+}
 
 OrderedJson model_json(const Service& service) {
   const ModelShape& shape = service.engine().shape();
@@ -13,30 +23,34 @@ OrderedJson model_json(const Service& service) {
     for (const int64_t size : tensor.shape) count *= size;
     parameters += count;
   }
-  return {{"id", service.name()},
-          {"object", "model"},
-          {"created", service.started()},
-          {"owned_by", "vitrine"},
-          {"aliases", service.options().aliases},
-          {"max_model_len", shape.context_length},
-          {"meta",
-           {{"family", shape.family},
-            {"vocab_type", opened.gguf != nullptr ? 1 : 2},
-            {"n_vocab", shape.vocab_size},
-            {"n_ctx_train", shape.context_length},
-            {"n_embd", shape.d_model},
-            {"n_params", parameters},
-            {"size", opened.checkpoint.bytes()}}}};
+  OrderedJson json = {{"id", service.name()},
+                      {"object", "model"},
+                      {"created", service.started()},
+                      {"owned_by", "vitrine"},
+                      {"aliases", service.options().aliases},
+                      {"max_model_len", shape.context_length},
+                      {"meta",
+                       {{"family", shape.family},
+                        {"vocab_type", opened.gguf != nullptr ? 1 : 2},
+                        {"n_vocab", shape.vocab_size},
+                        {"n_ctx_train", shape.context_length},
+                        {"n_embd", shape.d_model},
+                        {"n_params", parameters},
+                        {"size", opened.checkpoint.bytes()}}}};
+  add_anthropic_members(json, service);
+  return json;
 }
 
 OrderedJson adapter_json(const Service& service, const AdapterList::Entry& entry) {
-  return {{"id", entry.name},
-          {"object", "model"},
-          {"created", service.started()},
-          {"owned_by", "vitrine"},
-          {"root", entry.path},
-          {"parent", service.name()},
-          {"max_model_len", service.engine().shape().context_length}};
+  OrderedJson json = {{"id", entry.name},
+                      {"object", "model"},
+                      {"created", service.started()},
+                      {"owned_by", "vitrine"},
+                      {"root", entry.path},
+                      {"parent", service.name()},
+                      {"max_model_len", service.engine().shape().context_length}};
+  add_anthropic_members(json, service);
+  return json;
 }
 
 }  // namespace
@@ -49,7 +63,9 @@ const Field& model_field() {
 void models(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   OrderedJson list = OrderedJson::array({model_json(service)});
   for (const AdapterList::Entry& entry : service.adapters().all()) list.push_back(adapter_json(service, entry));
-  exchange->respond(json_response({{"object", "list"}, {"data", std::move(list)}}));
+  const OrderedJson first = list.front()["id"], last = list.back()["id"];
+  exchange->respond(json_response(
+      {{"object", "list"}, {"data", std::move(list)}, {"has_more", false}, {"first_id", first}, {"last_id", last}}));
 }
 
 void model(Service& service, const std::shared_ptr<http::Exchange>& exchange) {

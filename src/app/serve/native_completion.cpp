@@ -1,9 +1,10 @@
-// POST /completion: llama.cpp's own form.
+// POST /completion and /infill: llama.cpp's own form.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "serve/endpoints.h"
+#include "serve/infill.h"
 #include "serve/native_sampling.h"
 #include "serve/openai_answer.h"
 #include "serve/token_text.h"
@@ -146,6 +147,38 @@ bool is_list_of_prompts(const OrderedJson& json) {
   return std::any_of(json.begin(), json.end(), [](const OrderedJson& p) { return p.is_array() || p.is_object(); });
 }
 
+// Fields of /completion and /infill but for the prompt.
+std::vector<Field> common_fields() {
+  using namespace type;
+  const Field most{"n_predict",  integer, "Maximum new tokens; -1 (the default): until the context is full.",
+                   Use::honored, -1,      1e9};
+  Field old = most;
+  old.name = "max_tokens", old.same_as = most.name, old.about = "The same as `n_predict`.";
+  return joined(
+      {{model_field(),
+        most,
+        old,
+        {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honored, 1, 128},
+        {"n_probs", integer, "Number of most likely tokens for each token, with log-probabilities from the unmodified logits.",
+         Use::honored, 0, 100},
+        {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
+        {"return_tokens", boolean, "Ids of the text. Default: false; HTTP streams always include them."},
+        {"return_progress", boolean, "The HTTP stream reports the progress of the prefill. Default: false."},
+        Field::ignored("timings_per_token", "Timings are in the last event."),
+        {"samplers", texts,
+         "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; rules that are not listed are off."},
+        Field::ignored("response_fields", "The answer always contains all fields.")},
+       sampling_fields(),
+       foreign_fields(),
+       {Field::refused("n_keep", "a full context ends the text; there is no context shift", "[0]"),
+        Field::refused("n_indent", "leave it out", "[0]"),
+        Field::ignored("n_discard", "A full context ends the text; there is no context shift."),
+        Field::refused("min_keep", "truncation rules always keep at least one token", "[0, 1]"),
+        Field::refused("post_sampling_probs", "probabilities are those of the unmodified logits", "[false]"),
+        Field::refused("t_max_predict_ms", "end a text by closing the connection", "[0]"),
+        Field::refused("image_data", "this model reads only text", "[[]]")}});
+}
+
 }  // namespace
 
 SamplingOptions native_sampling() {
@@ -188,49 +221,21 @@ const std::vector<Field>& native_completion_fields() {
     Field prompt{"prompt", text | list | object,
                  "A string, ids, or both mixed in a list; a list of strings or of lists: several prompts."};
     prompt.required = true;
-    const Field most{"n_predict",  integer, "Maximum new tokens; -1 (the default): until the context is full.",
-                     Use::honored, -1,      1e9};
-    Field old = most;
-    old.name = "max_tokens", old.same_as = most.name, old.about = "The same as `n_predict`.";
-    return joined(
-        {{model_field(),
-          prompt,
-          most,
-          old,
-          {"n_cmpl", integer, "Texts for each prompt; default 1.", Use::honored, 1, 128},
-          {"n_probs", integer, "Number of most likely tokens for each token, with log-probabilities from the unmodified logits.",
-           Use::honored, 0, 100},
-          {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
-          {"return_tokens", boolean, "Ids of the text. Default: false; HTTP streams always include them."},
-          {"return_progress", boolean, "The HTTP stream reports the progress of the prefill. Default: false."},
-          Field::ignored("timings_per_token", "Timings are in the last event."),
-          {"samplers", texts,
-           "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; rules that are not listed are off."},
-          Field::ignored("response_fields", "The answer always contains all fields.")},
-         sampling_fields(),
-         foreign_fields(),
-         {Field::refused("n_keep", "a full context ends the text; there is no context shift", "[0]"),
-          Field::refused("n_indent", "leave it out", "[0]"),
-          Field::ignored("n_discard", "A full context ends the text; there is no context shift."),
-          Field::refused("min_keep", "truncation rules always keep at least one token", "[0, 1]"),
-          Field::refused("post_sampling_probs", "probabilities are those of the unmodified logits", "[false]"),
-          Field::refused("t_max_predict_ms", "end a text by closing the connection", "[0]"),
-          Field::refused("image_data", "this model reads only text", "[[]]")}});
+    return joined({{prompt}, common_fields()});
   }();
   return table;
 }
 
-void completion(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  Fields fields(exchange->request().body, native_completion_fields(), service.options().strict_fields);
-  NativeRequest request;
-  request.model = service.model_named(fields.text("model"));
-  const OrderedJson& json = *fields.find("prompt");
-  std::vector<NativePrompt> prompts;
-  request.list = is_list_of_prompts(json);
-  if (request.list)
-    for (const OrderedJson& each : json) prompts.push_back(native_prompt(each, service.engine()));
-  else
-    prompts.push_back(native_prompt(json, service.engine()));
+const std::vector<Field>& infill_fields() {
+  static const std::vector<Field> table = joined({infill_prompt_fields(), common_fields()});
+  return table;
+}
+
+namespace {
+
+// Answers one request; `request` has model and list.
+void complete(Service& service, const std::shared_ptr<http::Exchange>& exchange, Fields& fields, NativeRequest request,
+              const std::vector<NativePrompt>& prompts) {
   for (const NativePrompt& prompt : prompts) {
     check_room(service, prompt.ids.size(), "prompt");
     request.prompts.push_back(prompt.text);
@@ -264,6 +269,31 @@ void completion(Service& service, const std::shared_ptr<http::Exchange>& exchang
       answer->add(std::move(work), p, sampled.include_stop);
     }
   answer->start();
+}
+
+}  // namespace
+
+void completion(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, native_completion_fields(), service.options().strict_fields);
+  NativeRequest request;
+  request.model = service.model_named(fields.text("model"));
+  const OrderedJson& json = *fields.find("prompt");
+  std::vector<NativePrompt> prompts;
+  request.list = is_list_of_prompts(json);
+  if (request.list)
+    for (const OrderedJson& each : json) prompts.push_back(native_prompt(each, service.engine()));
+  else
+    prompts.push_back(native_prompt(json, service.engine()));
+  complete(service, exchange, fields, std::move(request), prompts);
+}
+
+void infill(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, infill_fields(), service.options().strict_fields);
+  NativeRequest request;
+  request.model = service.model_named(fields.text("model"));
+  NativePrompt prompt{.ids = infill_prompt(fields, service.engine().tokenizer()), .text = {}};
+  prompt.text = prompt_text(service.engine(), prompt.ids);
+  complete(service, exchange, fields, std::move(request), {prompt});
 }
 
 }  // namespace vitrine::serve

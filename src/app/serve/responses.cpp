@@ -1,4 +1,5 @@
-// POST /v1/responses: OpenAI's Responses. Nothing is stored: each request holds the whole conversation.
+// POST /v1/responses and /v1/responses/input_tokens: OpenAI's Responses. Nothing is stored: each request holds the whole
+// conversation.
 #include <algorithm>
 #include <utility>
 
@@ -279,34 +280,86 @@ OrderedJson read_text_format(Fields& fields) {
   return format;
 }
 
+// What the prompt is made of.
+std::vector<Field> input_fields() {
+  using namespace type;
+  Field input{"input", text | list,
+              "The input: a string, or a list of items message, reasoning, function_call, function_call_output."};
+  input.required = true;
+  return {model_field(),
+          input,
+          {"instructions", text, "A system message before the input."},
+          {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must support tools."},
+          {"tool_choice", text | object,
+           "none, auto (the default), required (the answer is a call of one tool) or {\"type\": \"function\", \"name\": …}."},
+          {"reasoning", object, "{\"effort\": …}: as `reasoning_effort` of chat completions."},
+          Field::refused("previous_response_id", "nothing is stored; send the whole conversation as input"),
+          Field::refused("conversation", "nothing is stored; send the whole conversation as input"),
+          Field::refused("truncation", "prompts are never truncated", "[\"disabled\"]")};
+}
+
+struct ResponsePrompt {
+  ChatPrompt chat;
+  std::optional<std::string> effort;  // of reasoning
+};
+
+// Reads input_fields().
+ResponsePrompt read_prompt(Fields& fields, Service& service) {
+  Conversation conversation;
+  const std::optional<std::string> instructions = fields.text("instructions");
+  OrderedJson messages = read_input(*fields.find("input"), fields);
+  if (instructions) messages.insert(messages.begin(), OrderedJson{{"role", "system"}, {"content", *instructions}});
+  conversation.messages = read_messages(messages, fields, "input");
+  const OrderedJson* tools = fields.find("tools");
+  if (tools != nullptr && !tools->empty()) conversation.tools = read_flat_tools(*tools, fields);
+  const ToolChoice chosen = read_tool_choice(fields.find("tool_choice"), tool_names(conversation.tools));
+  if (!chosen.told) conversation.tools = nullptr;
+  ResponsePrompt prompt;
+  if (const OrderedJson* reasoning = fields.find("reasoning")) {
+    fields.ignore_others(*reasoning, "reasoning", {"effort"});
+    if (const auto word = reasoning->find("effort"); word != reasoning->end() && word->is_string()) {
+      prompt.effort = *word;
+      set_effort(conversation, *prompt.effort, fields, "reasoning.effort", service);
+    }
+  }
+  prompt.chat = chat_prompt(service, conversation, {}, "input");
+  prompt.chat.force(forced_tools(chosen, conversation.tools));
+  return prompt;
+}
+
 }  // namespace
+
+const std::vector<Field>& response_tokens_fields() {
+  static const std::vector<Field> table = [] {
+    constexpr const char* none = "Adds no tokens.";
+    return joined(
+        {input_fields(),
+         {Field::ignored("text", none), Field::ignored("parallel_tool_calls", none)}});
+  }();
+  return table;
+}
+
+void count_response_tokens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  Fields fields(exchange->request().body, response_tokens_fields(), service.options().strict_fields);
+  service.model_named(fields.text("model"));
+  const size_t tokens = read_prompt(fields, service).chat.ids.size();
+  exchange->respond(json_response({{"object", "response.input_tokens"}, {"input_tokens", tokens}}, fields));
+}
 
 const std::vector<Field>& response_fields() {
   static const std::vector<Field> table = [] {
     using namespace type;
-    Field input{"input", text | list,
-                "The input: a string, or a list of items message, reasoning, function_call, function_call_output."};
-    input.required = true;
     return joined(
-        {{model_field(),
-          input,
-          {"instructions", text, "A system message before the input."},
-          {"max_output_tokens", integer, "Maximum new tokens; absent: until the context is full.", Use::honored, 1, 1e9},
+        {input_fields(),
+         {{"max_output_tokens", integer, "Maximum new tokens; absent: until the context is full.", Use::honored, 1, 1e9},
           {"stream", boolean, "The answer is sent as server-sent events. Default: false."},
-          {"tools", list, "{\"type\": \"function\", name, description, parameters}; the chat template must support tools."},
-          {"tool_choice", text | object,
-           "none, auto (the default), required (the answer is a call of one tool) or {\"type\": \"function\", \"name\": …}."},
           {"parallel_tool_calls", boolean, "false: only the first of several calls is used. Default: true."},
-          {"reasoning", object, "{\"effort\": …}: as `reasoning_effort` of chat completions."},
           {"text", object,
            "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: the format of the answer."}},
          sampling_fields(),
          foreign_fields(),
-         {Field::refused("previous_response_id", "nothing is stored; send the whole conversation as input"),
-          Field::refused("conversation", "nothing is stored; send the whole conversation as input"),
-          Field::refused("background", "answers are made while the client waits", "[false]"),
+         {Field::refused("background", "answers are made while the client waits", "[false]"),
           Field::refused("prompt", "no prompts are stored here; send input"),
-          Field::refused("truncation", "prompts are never truncated", "[\"disabled\"]"),
           Field::refused("top_logprobs", "use /v1/chat/completions with logprobs", "[0]"),
           Field::refused("max_tool_calls", "this server does not call tools itself"),
           Field::ignored("include", "There is nothing further to include."),
@@ -318,16 +371,7 @@ const std::vector<Field>& response_fields() {
 void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   Fields fields(exchange->request().body, response_fields(), service.options().strict_fields);
   const std::string model = service.model_named(fields.text("model"));
-  Conversation conversation;
-  const std::optional<std::string> instructions = fields.text("instructions");
-  OrderedJson messages = read_input(*fields.find("input"), fields);
-  if (instructions) messages.insert(messages.begin(), OrderedJson{{"role", "system"}, {"content", *instructions}});
-  conversation.messages = read_messages(messages, fields, "input");
-  const OrderedJson* tools = fields.find("tools");
-  const OrderedJson* choice = fields.find("tool_choice");
-  if (tools != nullptr && !tools->empty()) conversation.tools = read_flat_tools(*tools, fields);
-  const ToolChoice chosen = read_tool_choice(choice, tool_names(conversation.tools));
-  if (!chosen.told) conversation.tools = nullptr;
+  ResponsePrompt prompt = read_prompt(fields, service);
   const bool parallel = fields.boolean("parallel_tool_calls", true);
   const std::optional<int64_t> most = fields.integer("max_output_tokens");
   const bool streamed = fields.boolean("stream", false);
@@ -340,19 +384,12 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
 
   ResponseRequest request;
   request.one_call = !parallel;
-  std::optional<std::string> effort;
-  if (const OrderedJson* reasoning = fields.find("reasoning")) {
-    fields.ignore_others(*reasoning, "reasoning", {"effort"});
-    if (const auto word = reasoning->find("effort"); word != reasoning->end() && word->is_string()) {
-      effort = *word;
-      set_effort(conversation, *effort, fields, "reasoning.effort", service);
-    }
-  }
-  request.prompt = chat_prompt(service, conversation, {}, "input");
+  request.prompt = std::move(prompt.chat);
   check_room(service, request.prompt.ids.size(), "input");
-  request.prompt.force(forced_tools(chosen, conversation.tools));
   force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields);
   if (sampled.options.constraint != nullptr) request.prompt.constrain();
+  const std::optional<std::string> instructions = fields.text("instructions");
+  const OrderedJson *tools = fields.find("tools"), *choice = fields.find("tool_choice");
   request.head = {{"id", random_id("resp_")},
                   {"object", "response"},
                   {"created_at", std::time(nullptr)},
@@ -365,7 +402,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
                   {"output", OrderedJson::array()},
                   {"parallel_tool_calls", parallel},
                   {"previous_response_id", nullptr},
-                  {"reasoning", {{"effort", effort ? OrderedJson(*effort) : OrderedJson(nullptr)}, {"summary", nullptr}}},
+                  {"reasoning", {{"effort", prompt.effort ? OrderedJson(*prompt.effort) : OrderedJson(nullptr)}, {"summary", nullptr}}},
                   {"store", false},
                   {"temperature", sampled.options.sampling.temperature.value_or(1)},
                   {"text", {{"format", format}}},

@@ -32,6 +32,11 @@ TEST_F(Api, ModelsAndHealth) {
   ASSERT_EQ(models["data"].size(), 1U);
   EXPECT_EQ(models["data"][0]["id"], "tales");
   EXPECT_EQ(models["data"][0]["object"], "model");
+  EXPECT_EQ(models["data"][0]["type"], "model");
+  EXPECT_EQ(models["data"][0]["display_name"], "tales");
+  EXPECT_TRUE(models["data"][0]["created_at"].get<std::string>().ends_with("Z"));
+  EXPECT_EQ(models["has_more"], false);
+  EXPECT_EQ(models["last_id"], "tales");
   EXPECT_EQ(models["data"][0]["meta"]["n_vocab"], 6144);
   EXPECT_EQ(models["data"][0]["meta"]["n_ctx_train"], 1024);
   EXPECT_EQ(served.get("/v1/models/tales").json()["id"], "tales");
@@ -40,6 +45,11 @@ TEST_F(Api, ModelsAndHealth) {
   ServiceOptions options;
   options.name = "tales.gguf";
   EXPECT_EQ(Served(options).get("/v1/models/tales").json()["id"], "tales.gguf");
+}
+
+TEST_F(Api, WhatTheModelLacksIsRefusedByName) {
+  expect_error(served.post("/rerank", {{"query", "a"}, {"documents", {"b"}}}), 501, "", "/v1/score");
+  expect_error(served.post("/infill", {{"input_prefix", "a"}, {"input_suffix", "b"}}), 501, "", "<|fim_prefix|>");
 }
 
 TEST_F(Api, PathsMethodsAndTypesThatAreNotThere) {
@@ -162,6 +172,8 @@ TEST_F(Api, WhatIsNotRunMayBeLongerThanTheContext) {
   const OrderedJson request = {{"model", "tales"}, {"messages", messages}};
   EXPECT_EQ(served.made("/v1/messages/count_tokens", request), (OrderedJson{{"input_tokens", tokens}}));
   EXPECT_EQ(served.made("/v1/chat/completions/input_tokens", request), (OrderedJson{{"input_tokens", tokens}}));
+  EXPECT_EQ(served.made("/v1/responses/input_tokens", {{"input", messages}}),
+            (OrderedJson{{"object", "response.input_tokens"}, {"input_tokens", tokens}}));
   EXPECT_EQ(served.made("/apply-template", request)["tokens"].size(), tokens);
   EXPECT_EQ(served.made("/tokenize", request)["count"], tokens);
   const Reply reply = served.post("/v1/chat/completions", request);
