@@ -122,6 +122,25 @@ std::vector<OrderedJson> listed_values(const OrderedJson& schema, const OrderedJ
   return values;
 }
 
+// Names that are listed, or that match a pattern, are properties; as pydantic writes dict[Literal["a", "b"], int].
+void rewrite_property_names(OrderedJson& schema, const OrderedJson& whole) {
+  if (!schema.contains("propertyNames") || schema.contains("properties") || schema.contains("patternProperties")) return;
+  const OrderedJson names = schema["propertyNames"], value = schema.value("additionalProperties", OrderedJson(true));
+  const std::vector<OrderedJson> listed = listed_values(names, whole);
+  const OrderedJson pattern = names.is_object() ? names.value("pattern", OrderedJson()) : OrderedJson();
+  if (!listed.empty() && std::ranges::all_of(listed, [](const OrderedJson& name) { return name.is_string(); })) {
+    OrderedJson properties = OrderedJson::object();
+    for (const OrderedJson& name : listed) properties[name.get<std::string>()] = value;
+    schema["properties"] = std::move(properties);
+  } else if (pattern.is_string()) {
+    schema["patternProperties"] = {{pattern.get<std::string>(), value}};
+  } else {
+    return;
+  }
+  schema.erase("propertyNames");
+  schema["additionalProperties"] = false;
+}
+
 // All lists of `low` to `high` of the values, each at most once; nothing: there are more than kMostOrders.
 std::optional<OrderedJson> orders(const std::vector<OrderedJson>& values, size_t low, size_t high) {
   OrderedJson all = OrderedJson::array();
@@ -198,6 +217,10 @@ std::string json_schema(const Grammar& grammar) {
   if (schema == false) refuse(grammar, "the schema false allows no text");
   if (schema.is_boolean()) schema = OrderedJson::object();
   const OrderedJson whole = schema;
+  each_schema(schema, [&](OrderedJson& one) {
+    rewrite_property_names(one, whole);
+    return true;
+  });
   close_objects(schema, grammar.source);
   each_schema(schema, [&](OrderedJson& one) {
     drop_unknown_format(one);

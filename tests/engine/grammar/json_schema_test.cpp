@@ -120,6 +120,20 @@ const SchemaCase kCases[] = {
        const std::string k = j.value("k", "");
        return (j.contains("x") && j["x"].is_boolean() && k != "b") || (j.value("y", 0) == 7 && k != "a");
      }},
+    {"listed_names", R"({"type": "object", "propertyNames": {"$ref": "#/$defs/N"}, "additionalProperties": {"enum": [1, 2]},
+                         "$defs": {"N": {"enum": ["a", "b"]}}})",
+     [](const Json& j) {
+       for (const auto& [key, value] : j.items())
+         if ((key != "a" && key != "b") || (value != 1 && value != 2)) return false;
+       return j.is_object();
+     }},
+    {"matched_names",
+     R"({"type": "object", "propertyNames": {"pattern": "^x[0-9]$"}, "additionalProperties": {"type": "boolean"}})",
+     [](const Json& j) {
+       for (const auto& [key, value] : j.items())
+         if (!std::regex_match(key, std::regex("x[0-9]")) || !value.is_boolean()) return false;
+       return j.is_object();
+     }},
     {"unknown_format", R"({"type": "string", "format": "phone", "pattern": "^[0-9]{3}$"})",
      [](const Json& j) { return std::regex_match(j.get<std::string>(), std::regex("[0-9]{3}")); }},
     {"set", R"({"type": "array", "uniqueItems": true, "items": {"$ref": "#/$defs/Color"}, "minItems": 1,
