@@ -21,6 +21,7 @@ class Recorded final : public http::Exchange {
     if (head.status != 200) __builtin_trap();
     return std::make_shared<Pieces>(*this);
   }
+  http::WorkCharge charge(size_t bytes) override { return http::WorkCharge(std::make_shared<http::WorkBudget>(bytes)); }
   void on_gone(std::function<void()>) override {}
 
   int wait() {

@@ -1,4 +1,7 @@
 // vitrine serve: the model over HTTP.
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -40,6 +43,15 @@ void raise_file_limit(int64_t connections) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Threads share a few heaps, and large blocks go back to the system when they are freed: what one large request took is there for
+// the next one, whichever thread has it.
+void keep_little_memory() {
+#ifdef __GLIBC__
+  ::mallopt(M_ARENA_MAX, 4);
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+#endif
+}
+
 void say_what_runs(serve::Service& service, int64_t context) {
   const int64_t positions = service.scheduler().positions();
   log("{}: {} positions{}, {} streams at once", visible_message(service.name()), positions,
@@ -60,7 +72,8 @@ void run_serve(const ServeArguments& o) {
   options.open_paths = serve::open_paths();
   options.quick_paths = serve::quick_paths();
   options.error_body = serve::http_error_body;
-  raise_file_limit(options.connections);
+  raise_file_limit(options.connections + options.connections_for_quick);
+  keep_little_memory();
   ServiceManager manager;
   std::signal(SIGUSR1, SIG_IGN);  // of scripts for other servers, which open their log again
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
@@ -68,6 +81,7 @@ void run_serve(const ServeArguments& o) {
   require_causal(engine.model(), engine.name(), "Serving completions");
   serve::ServiceOptions answers = o.service.service();
   answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
+  answers.answer_bytes = options.answer_bytes;
   answers.command_options = command_options(o.model);
   if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
   answers.lens_file = o.lens;

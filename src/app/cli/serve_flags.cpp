@@ -1,12 +1,20 @@
 #include "cli/serve_flags.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/options.h"
 
 namespace vitrine::cli {
 namespace {
+
+size_t usual_work_bytes() {
+  constexpr size_t kMost = size_t{2} << 30;
+  const size_t free = available_memory();
+  return free > 0 ? std::min(free / 4, kMost) : kMost;
+}
 
 std::chrono::milliseconds milliseconds(double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); }
 
@@ -25,7 +33,9 @@ http::ServerOptions ServeFlags::options() const {
   o.header_bytes = static_cast<size_t>(header_kb) << 10;
   o.target_bytes = std::min(o.target_bytes, o.header_bytes);
   o.body_bytes = static_cast<size_t>(body_mb) << 20;
-  o.bodies_bytes = static_cast<size_t>(bodies_mb) << 20;
+  o.work_bytes = work_mb > 0 ? static_cast<size_t>(work_mb) << 20 : usual_work_bytes();
+  o.answer_bytes = static_cast<size_t>(answer_mb) << 20;
+  o.connections_per_address = connections_per_address;
   o.header_timeout = milliseconds(header_seconds);
   o.body_timeout = milliseconds(body_seconds);
   o.idle_timeout = milliseconds(idle_seconds);
@@ -66,8 +76,13 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
       ->type_name("ORIGIN")
       ->check(not_empty());
   add_count(app, "--max-connections", f.connections, 1, 1'000'000, "Connections at once (default 4096)");
+  add_count(app, "--max-connections-per-address", f.connections_per_address, 0, 1'000'000,
+            "Connections of one address; 0 (default): half of --max-connections. Behind a proxy all clients have one");
   add_count(app, "--max-body", f.body_mb, 1, 1 << 20, "Maximum MiB of a request's body (default 16)");
-  add_count(app, "--max-bodies", f.bodies_mb, 1, 1 << 20, "Maximum MiB of the bodies of all active requests (default 1024)");
+  add_count(app, "--max-answer", f.answer_mb, 1, 1 << 20, "Maximum MiB of an answer in JSON (default 64)");
+  add_count(app, "--work-mb", f.work_mb, 0, 1 << 20,
+            "MiB that bodies of requests, what is made of them, and answers may take together; 0 (default): a quarter of free "
+            "memory, at most 2048");
   add_count(app, "--max-headers", f.header_kb, 1, 1 << 10, "Maximum KiB of a request's headers (default 32)");
   add_number(app, "--header-timeout", f.header_seconds, 0, 86400, "Seconds for the headers of a request (default 10)", true);
   add_number(app, "--body-timeout", f.body_seconds, 0, 86400, "Seconds for its body (default 60)", true);

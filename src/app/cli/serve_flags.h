@@ -14,7 +14,7 @@ struct ServeFlags {
   std::vector<std::string> keys;
   std::string key_file;
   int64_t port = 8080, connections = 4096, io_threads = 1, request_threads = 8;
-  int64_t body_mb = 16, bodies_mb = 1024, header_kb = 32;
+  int64_t body_mb = 16, header_kb = 32, work_mb = 0, answer_mb = 64, connections_per_address = 0;
   double header_seconds = 10, body_seconds = 60, idle_seconds = 120, write_seconds = 30, drain_seconds = 30;
   bool no_tcp = false;
 

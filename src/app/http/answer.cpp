@@ -4,6 +4,9 @@
 #include <utility>
 
 namespace vitrine::http {
+namespace {
+constexpr std::chrono::seconds kPatience{2};  // for memory that others have
+}
 
 class Answer::StreamHandle : public Stream {
  public:
@@ -27,6 +30,11 @@ class Answer::Handle : public Exchange {
     return std::make_shared<StreamHandle>(answer_);
   }
   void on_gone(std::function<void()> gone) override { answer_->on_gone(std::move(gone)); }
+  WorkCharge charge(size_t bytes) override {
+    WorkCharge charge(answer_->budget_);
+    charge.add(bytes, kPatience);
+    return charge;
+  }
 
  private:
   std::shared_ptr<Answer> answer_;

@@ -16,8 +16,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
  public:
   /// `changed` tells the connection that there is something to take(). It must neither block nor throw, and is called without a
   /// lock.
-  Answer(Request request, size_t stream_bytes, std::function<void()> changed)
-      : request_(std::move(request)), stream_bytes_(stream_bytes), changed_(std::move(changed)) {}
+  Answer(Request request, size_t stream_bytes, std::shared_ptr<WorkBudget> budget, std::function<void()> changed)
+      : request_(std::move(request)), stream_bytes_(stream_bytes), budget_(std::move(budget)), changed_(std::move(changed)) {}
 
   /// The handler's side. When the last pointer to it goes without an answer, the answer is 500.
   std::shared_ptr<Exchange> make_exchange();
@@ -54,6 +54,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   const Request request_;
   const size_t stream_bytes_;
+  const std::shared_ptr<WorkBudget> budget_;
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::optional<Response> head_;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/memory.h"
 #include "http/response_text.h"
 
 namespace vitrine::http {
@@ -24,6 +25,9 @@ using boost::system::error_code;
 constexpr size_t kAhead = 64 << 10;  // bytes read of the next requests while one is being answered
 constexpr std::chrono::hours kLong{24 * 365};
 constexpr std::chrono::seconds kLinger{2};
+constexpr std::chrono::milliseconds kQuick{2000};  // for the headers on a connection of the reserve
+
+constexpr const char* kNoPlace = "this server has all the connections that it takes";
 
 // What was read goes from here to where it belongs, so that an idle connection has no buffer.
 std::array<char, 64 << 10>& scratch() {
@@ -64,9 +68,10 @@ struct LeaveAtEnd {
 
 struct Connection::Turn {
   explicit Turn(Shared& s)
-      : shared(s), reader(std::in_place, ReadLimits{s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}) {}
+      : shared(s),
+        reader(std::in_place, ReadLimits{s.options.header_bytes, s.options.target_bytes, s.options.body_bytes}),
+        held(s.budget) {}
   ~Turn() {
-    shared.bodies -= held;
     if (runs) --shared.running;
   }
   Turn(const Turn&) = delete;
@@ -77,7 +82,7 @@ struct Connection::Turn {
   Request request;
   Fields headers;  // of the answer, besides the route's
   std::string id, method, owner;
-  size_t held = 0;    // of Shared::bodies
+  WorkCharge held;    // for its body and its answer
   bool runs = false;  // counted in Shared::running
   int status = 0;
   uint64_t bytes = 0;
@@ -86,13 +91,14 @@ struct Connection::Turn {
 };
 
 Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer,
-                       bool check_host)
+                       bool check_host, bool quick_only)
     : shared_(std::move(shared)),
       strand_(asio::make_strand(shared_->io)),
       socket_(strand_, fd),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
       check_host_(check_host),
+      quick_only_(quick_only),
       timer_(strand_) {}
 
 Connection::~Connection() = default;
@@ -295,7 +301,7 @@ Connection::awaitable<bool> Connection::idle() {
   if (!in_.empty()) co_return true;
   in_ = {};
   out_ = {};
-  const auto now = Clock::now(), deadline = now + shared_->options.idle_timeout;
+  const auto now = Clock::now(), deadline = now + (quick_only_ ? kQuick : shared_->options.idle_timeout);
   idle_since_ = now.time_since_epoch().count();
   for (;;) {
     look_for_input();
@@ -323,7 +329,7 @@ Connection::awaitable<bool> Connection::serve_one() {
     co_await send_own(turn);
     co_return goes_on(turn);
   }
-  auto answer = std::make_shared<Answer>(std::move(turn.request), o.stream_bytes, [self = weak_from_this()] {
+  auto answer = std::make_shared<Answer>(std::move(turn.request), o.stream_bytes, shared_->budget, [self = weak_from_this()] {
     if (const auto connection = self.lock()) connection->wake();
   });
   turn.reader.reset();
@@ -338,15 +344,19 @@ Connection::awaitable<bool> Connection::serve_one() {
 
 // To the handler, on a thread where it may take as long as it does.
 void Connection::hand_over(Answer& answer) const {
-  const std::vector<std::string>& quick = shared_->options.quick_paths;
-  if (std::find(quick.begin(), quick.end(), answer.request().path) != quick.end())
+  if (is_quick(answer.request()))
     call_handler(*shared_, answer.make_exchange());
   else if (Workers* const workers = shared_->workers)
     workers->run([shared = shared_, exchange = answer.make_exchange()]() mutable { call_handler(*shared, std::move(exchange)); });
 }
 
+bool Connection::is_quick(const Request& request) const {
+  const std::vector<std::string>& quick = shared_->options.quick_paths;
+  return std::find(quick.begin(), quick.end(), request.path) != quick.end();
+}
+
 bool Connection::goes_on(const Turn& turn) const {
-  return turn.keep_alive && !shared_->draining && !ended_ && !failed_ && !stopping_;
+  return turn.keep_alive && !quick_only_ && !shared_->draining && !ended_ && !failed_ && !stopping_;
 }
 
 Connection::Next Connection::refuse(Turn& turn, const Problem& problem) const {
@@ -360,13 +370,14 @@ Connection::awaitable<Connection::Next> Connection::read_request(Turn& turn) {
   const ServerOptions& o = shared_->options;
   turn.id = request_id(nullptr);
   turn.owner = peer_;
-  const auto deadline = turn.began + o.header_timeout;
+  const auto allowed = quick_only_ ? std::min(kQuick, o.header_timeout) : o.header_timeout;
+  const auto deadline = turn.began + allowed;
   for (;;) {
     in_.erase(0, reader.take_head(in_));
     if (reader.has_head() || reader.problem()) break;
     const Got got = co_await more(deadline);
     if (got == Got::nothing) co_return Next::over;
-    if (got == Got::late) co_return refuse(turn, late("headers", o.header_timeout));
+    if (got == Got::late) co_return refuse(turn, late("headers", allowed));
   }
   if (reader.problem()) co_return refuse(turn, *reader.problem());
   turn.request = reader.head();
@@ -380,6 +391,7 @@ Connection::awaitable<Connection::Next> Connection::read_request(Turn& turn) {
   if (!verdict.owner.empty()) turn.owner = verdict.owner;
   request.owner = turn.owner;
   if (verdict.refused) co_return refuse(turn, *verdict.refused);
+  if (quick_only_ && !is_quick(request)) co_return refuse(turn, {503, "too_many_connections", kNoPlace});
   const Next next = co_await read_body(turn);
   if (next != Next::handle) co_return next;
   request.body = reader.take_body_text();
@@ -393,34 +405,35 @@ Connection::awaitable<Connection::Next> Connection::read_body(Turn& turn) {
   RequestReader& reader = *turn.reader;
   const ServerOptions& o = shared_->options;
   const auto deadline = Clock::now() + o.body_timeout;
-  bool room = true;
+  std::optional<Problem> no_room;
   if (reader.expects_continue() && !reader.is_http_1_0() && !reader.done() && in_.empty()) {
     out_ = "HTTP/1.1 100 Continue\r\n\r\n";
     const bool sent = co_await flush(nullptr);
     if (!sent) co_return Next::over;
   }
-  while (room && !reader.done()) {
+  while (!no_room && !reader.done()) {
     in_.erase(0, reader.take_body(in_));
     if (reader.problem()) co_return refuse(turn, *reader.problem());
-    room = hold(turn, reader.body_size());
-    if (reader.done() || !room) break;
+    no_room = hold(turn, reader.body_size());
+    if (reader.done() || no_room) break;
     const Got got = co_await more(deadline);
     if (got == Got::nothing) co_return Next::over;
     if (got == Got::late) co_return refuse(turn, late("body", o.body_timeout));
   }
-  if (room) co_return Next::handle;
+  if (!no_room) co_return Next::handle;
   reader.take_body_text();  // given back now, not when the client has heard of it
-  shared_->bodies -= std::exchange(turn.held, 0);
-  co_return refuse(turn, {503, "busy", "the bodies of other requests take all the memory set apart for them"});
+  turn.held.clear();
+  co_return refuse(turn, *no_room);
 }
 
-// Counts what has come of a body: a length that is only said takes no memory, and must keep nobody out. False if all bodies
-// together take more than they may.
-bool Connection::hold(Turn& turn, size_t bytes) const {
-  if (bytes <= turn.held) return true;
-  const size_t extra = bytes - turn.held;
-  turn.held = bytes;
-  return (shared_->bodies += extra) <= shared_->options.bodies_bytes;
+// Counts what has come of a body: a length that is only said takes no memory, and must keep nobody out.
+std::optional<Problem> Connection::hold(Turn& turn, size_t bytes) const {
+  try {
+    if (bytes > turn.held.bytes()) turn.held.add(bytes - turn.held.bytes());
+  } catch (const OverBudget& e) {
+    return Problem{e.never_fits ? 413 : 503, e.never_fits ? "request_too_large" : "busy", e.what()};
+  }
+  return {};
 }
 
 // Puts the head of an answer into out_, and its body unless it follows.
@@ -477,7 +490,15 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
       news.head = error(turn, {500, "internal_error", "the request was left without an answer"});
     }
     if (news.bytes.empty() && !news.ended && Clock::now() >= ping_at) news.bytes = ping;
+    if (news.head && !news.streams && news.head->type != "application/octet-stream" &&  // files have limits of their own
+        news.head->body.size() > shared_->options.answer_bytes)
+      news.head =
+          error(turn, {400, "answer_too_large",
+                       "the answer has " + bytes_text(static_cast<double>(news.head->body.size())) +
+                           ", and answers have at most " + bytes_text(static_cast<double>(shared_->options.answer_bytes)) +
+                           " (--max-answer); ask for less in one request"});
     if (news.head) {
+      turn.held.count(news.head->body.size());
       if (news.streams) ping = std::move(news.head->ping);
       put_head(turn, *news.head, news.streams);
       complete = !news.streams;

@@ -9,6 +9,7 @@
 #include <boost/asio/strand.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "http/access_log.h"
@@ -24,23 +25,30 @@ namespace vitrine::http {
 /// What the connections of a server share. It outlives them, and with it the io_context.
 struct Shared {
   Shared(ServerOptions o, Handler h)
-      : options(std::move(o)), handler(std::move(h)), admission(options), log(options.log), workers(nullptr) {}
+      : options(std::move(o)),
+        handler(std::move(h)),
+        admission(options),
+        log(options.log),
+        budget(std::make_shared<WorkBudget>(options.work_bytes)),
+        workers(nullptr) {}
   ServerOptions options;
   Handler handler;
   Admission admission;
   AccessLog log;
+  const std::shared_ptr<WorkBudget> budget;
   std::atomic<Workers*> workers;
   boost::asio::io_context io;
   std::atomic<bool> draining = false;
-  std::atomic<size_t> bodies = 0;  // bytes
   std::atomic<int64_t> running = 0, requests = 0, gone = 0, slow = 0;
 };
 
 // The coroutines await in statements of their own, never in a condition: g++ 12 lays out wrong frames for those.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// Takes `fd` over. `check_host`: see Admission.
-  Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer, bool check_host);
+  /// Takes `fd` over. `check_host`: see Admission. `quick_only`: for one request of ServerOptions::quick_paths, since all other
+  /// places are taken.
+  Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer, bool check_host,
+             bool quick_only = false);
   ~Connection();
 
   /// Runs until the connection ends, then calls `closed`.
@@ -51,6 +59,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void retire();  // ends if no request has begun
   /// Since when it waits for a request, in ticks of the steady clock; 0 while one is under way.
   int64_t idle_since() const { return idle_since_; }
+  const std::string& peer() const { return peer_; }
+  bool quick_only() const { return quick_only_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -76,7 +86,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   awaitable<bool> wait(Clock::time_point deadline);
   Response error(const Turn& turn, const Problem& problem) const;
   Next refuse(Turn& turn, const Problem& problem) const;
-  bool hold(Turn& turn, size_t bytes) const;
+  std::optional<Problem> hold(Turn& turn, size_t bytes) const;
+  bool is_quick(const Request& request) const;
   void hand_over(Answer& answer) const;
   bool goes_on(const Turn& turn) const;
   void put_head(Turn& turn, Response& response, bool streams);
@@ -90,7 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::posix::stream_descriptor socket_;
   std::unique_ptr<Transport> transport_;
   const std::string peer_;
-  const bool check_host_;
+  const bool check_host_, quick_only_;
   boost::asio::steady_timer timer_;  // expires at the deadline of what is waited for, and is cancelled when something happens
   std::string in_, out_;
   bool poked_ = false, reading_ = false, writing_ = false;  // armed

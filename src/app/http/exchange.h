@@ -5,6 +5,7 @@
 #include <string>
 
 #include "http/message.h"
+#include "http/work_budget.h"
 
 namespace vitrine::http {
 
@@ -33,6 +34,9 @@ class Exchange {
   /// from here if it was seen already. A client that closes its sending side has left. `gone` must neither block nor throw.
   /// It is dropped when the answer has been sent. One at a time: a second call replaces the first.
   virtual void on_gone(std::function<void()> gone) = 0;
+  /// Takes memory for this request's work from ServerOptions::work_bytes, and waits a moment if others have it. Errors:
+  /// OverBudget.
+  virtual WorkCharge charge(size_t bytes) = 0;
 };
 
 /// Runs on a request thread (ServerOptions::request_threads) and may take its time, or keep the exchange and return. An

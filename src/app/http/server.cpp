@@ -29,6 +29,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr int kAcceptAtOnce = 64;
+constexpr int64_t kReserveOfAPeer = 4;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when this process has no more file descriptors
 
 std::string default_error_body(const std::string&, int status, const std::string& code, const std::string& message) {
@@ -137,11 +138,19 @@ struct Server::Impl {
   void admit(const Door& door, int fd, std::string peer) {
     std::shared_ptr<Connection> connection;
     const std::lock_guard lock(mutex);
-    const bool room = static_cast<int64_t>(connections.size()) < shared->options.connections || make_room_locked();
+    const ServerOptions& o = shared->options;
+    const auto count_of = [&](const auto& counts) {
+      const auto found = counts.find(peer);
+      return found == counts.end() ? 0 : found->second;
+    };
+    const int64_t usual = static_cast<int64_t>(connections.size()) - reserve_used;
+    const bool quick_only = (count_of(peers) >= most_of_a_peer() && !make_room_locked(&peer)) ||
+                            (usual >= o.connections && !make_room_locked(nullptr));
+    const bool room = !quick_only || (reserve_used < o.connections_for_quick && count_of(reserve_of) < kReserveOfAPeer);
     try {
       if (room)
-        connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd),
-                                                  std::move(peer), door.check_host);
+        connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd), peer,
+                                                  door.check_host, quick_only);
     } catch (const std::exception&) {  // no memory
     }
     if (!connection) {
@@ -153,11 +162,21 @@ struct Server::Impl {
     ++accepted;
     const uint64_t id = next++;
     connections.emplace(id, connection);
-    connection->start([this, id] {
+    ++(quick_only ? reserve_of : peers)[peer];
+    reserve_used += quick_only ? 1 : 0;
+    connection->start([this, id, quick_only, peer] {
       const std::lock_guard inside(mutex);
       connections.erase(id);
+      auto& counts = quick_only ? reserve_of : peers;
+      if (--counts[peer] == 0) counts.erase(peer);
+      reserve_used -= quick_only ? 1 : 0;
       if (connections.empty()) empty.notify_all();
     });
+  }
+
+  int64_t most_of_a_peer() const {
+    const ServerOptions& o = shared->options;
+    return o.connections_per_address > 0 ? o.connections_per_address : std::max<int64_t>((o.connections + 1) / 2, 1);
   }
 
   void refuse(int fd) const {
@@ -175,13 +194,14 @@ struct Server::Impl {
 
   void make_room() {
     const std::lock_guard lock(mutex);
-    make_room_locked();
+    make_room_locked(nullptr);
   }
 
-  // Ends the connection that has waited longest for a request. False without one.
-  bool make_room_locked() {
+  // Ends the connection, of any address or of this one, that has waited longest for a request. False without one.
+  bool make_room_locked(const std::string* peer) {
     Connection* longest = nullptr;
     for (const auto& [id, connection] : connections) {
+      if (connection->quick_only() || (peer != nullptr && connection->peer() != *peer)) continue;
       const int64_t since = connection->idle_since();
       if (since != 0 && (longest == nullptr || since < longest->idle_since())) longest = connection.get();
     }
@@ -217,6 +237,8 @@ struct Server::Impl {
   std::mutex mutex;
   std::condition_variable empty;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections;
+  std::unordered_map<std::string, int64_t> peers, reserve_of;  // connections of an address, in usual places and in the reserve
+  int64_t reserve_used = 0;
   uint64_t next = 0;
   std::atomic<int64_t> accepted = 0, refused = 0;
   std::unique_ptr<Workers> workers;

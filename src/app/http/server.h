@@ -34,9 +34,12 @@ struct ServerOptions {
   size_t header_bytes = 32 << 10;                    // request line and headers: 431
   size_t target_bytes = 8 << 10;                     // path and query: 414
   size_t body_bytes = 16 << 20;                      // 413
-  size_t bodies_bytes = 1 << 30;                     // bodies of all requests that have no answer yet: 503
+  size_t work_bytes = 2u << 30;                      // bodies, what is made of them, and answers of all requests: 503, 413
+  size_t answer_bytes = 64 << 20;                    // of an answer that is JSON or text: 400
   size_t stream_bytes = 4 << 20;                     // of one stream that the client has not taken yet
   int64_t connections = 4096;                        // at once; an idle one makes room, else 503
+  int64_t connections_per_address = 0;               // among them; 0: half of them
+  int64_t connections_for_quick = 16;                // besides them, for quick_paths alone
   std::chrono::milliseconds header_timeout{10'000};  // from the first byte of a request to the end of its headers: 408
   std::chrono::milliseconds body_timeout{60'000};    // for the body: 408
   std::chrono::milliseconds idle_timeout{120'000};   // between requests of a connection

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "http/work_budget.h"
 #include "ops/stopping.h"
 #include "schedule/scheduler.h"
 
@@ -54,6 +55,10 @@ ApiError api_error(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const ApiError& e) {
     return e;
+  } catch (const http::OverBudget& e) {
+    ApiError over(e.never_fits ? 413 : 503, e.never_fits ? "request_too_large" : "busy", e.what());
+    over.retry_after = e.never_fits ? 0 : 1;
+    return over;
   } catch (const QueueFull& e) {
     ApiError full(429, "queue_full", e.what());
     full.retry_after = e.seconds;

@@ -1,5 +1,9 @@
 #include "serve/routes.h"
 
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <exception>
 #include <string>
@@ -16,6 +20,16 @@ bool matches(const std::string& pattern, const std::string& path) {
   return path.size() > brace && path.compare(0, brace, pattern, 0, brace) == 0;
 }
 
+// glibc keeps what was freed in the middle of its heaps.
+struct GiveBackMemory {
+  bool much;
+  ~GiveBackMemory() {
+#ifdef __GLIBC__
+    if (much) ::malloc_trim(0);
+#endif
+  }
+};
+
 // "application/json", "application/json; charset=utf-8", none at all, or what curl -d says where nobody told it otherwise: pages
 // of other origins, which could send that too, are refused by theirs (http/admission.h).
 void check_type(const http::Request& request) {
@@ -27,6 +41,17 @@ void check_type(const http::Request& request) {
   if (media.empty() || media == "application/json" || media.ends_with("+json") || media == "application/x-www-form-urlencoded")
     return;
   throw ApiError(415, "unsupported_media_type", "the request's Content-Type is \"" + media + "\"; expected application/json");
+}
+
+// The body as JSON, as text and as tokens takes up to so many bytes for each of its own while the handler runs.
+constexpr size_t kWorkOfAByte = 64;
+constexpr size_t kMuchWork = size_t{32} << 20;
+
+void handle_body(const Route& route, Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  const size_t work = kWorkOfAByte * exchange->request().body.size();
+  const GiveBackMemory give_back{work >= kMuchWork};
+  const http::WorkCharge charge = exchange->charge(work);
+  route.handle(service, exchange);
 }
 
 // A request of requests/request.h as an endpoint of its own.
@@ -146,8 +171,9 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       if (!matches(route.path, request.path)) continue;
       if (request.method == route.method) {
         form = route.form;
-        if (route.fields != nullptr) check_type(request);
-        return route.handle(service, exchange);
+        if (route.fields == nullptr) return route.handle(service, exchange);
+        check_type(request);
+        return handle_body(route, service, exchange);
       }
       allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
       listed += route.method + std::string(std::string_view(route.method) == "GET" ? ", HEAD, " : ", ");

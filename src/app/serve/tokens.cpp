@@ -1,4 +1,5 @@
 // POST /tokenize and /detokenize, GET /tokenizer_info: the tokenizer for clients that have none.
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/chat_prompt.h"
 #include "serve/endpoints.h"
@@ -13,6 +14,48 @@ OrderedJson piece_text_json(const Engine& engine, int32_t id) {
   const std::string bytes = token_bytes(engine, id);
   return is_valid_utf8(bytes) ? OrderedJson(bytes) : bytes_json(bytes);
 }
+
+/// The members of an answer as JSON text, none of which is longer than answers may be. As text a list takes a tenth of what it
+/// takes as JSON values.
+class LongAnswer {
+ public:
+  explicit LongAnswer(const Service& service) : most_(service.options().answer_bytes) {}
+
+  void add(const std::string& name, const OrderedJson& value) {
+    append((text_.empty() ? "{" : ",") + json_text(name) + ":" + json_text(value));
+  }
+  /// `element` gives the JSON text of each id.
+  template <class Element>
+  void add_list(const std::string& name, std::span<const int32_t> ids, Element element) {
+    append((text_.empty() ? "{" : ",") + json_text(name) + ":[");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (i > 0) text_ += ',';
+      append(element(ids[i]));
+    }
+    text_ += ']';
+  }
+  http::Response response(const Fields& fields) && {
+    OrderedJson ignored = OrderedJson::object();
+    fields.add_ignored(ignored);
+    for (const auto& [name, value] : ignored.items()) add(name, value);
+    http::Response response;
+    response.body = std::move(text_) + "}";
+    return response;
+  }
+
+ private:
+  void append(const std::string& text) {
+    if (text_.size() + text.size() > most_)
+      throw ApiError(400, "answer_too_large",
+                     "the answer would have more than " + bytes_text(static_cast<double>(most_)) +
+                         " (--max-answer); send less text in one request, or ask for less of each token");
+    text_ += text;
+  }
+  const size_t most_;
+  std::string text_;
+};
+
+std::string id_text(int32_t id) { return std::to_string(id); }
 
 }  // namespace
 
@@ -62,14 +105,14 @@ void tokenize(Service& service, const std::shared_ptr<http::Exchange>& exchange)
         throw invalid(field.name, "\"" + field.name + "\" belongs to \"messages\"");
     ids = engine.tokenizer().encode(*content, special, parse ? Special::parse : Special::text);
   }
-  OrderedJson tokens = OrderedJson::array(), names = OrderedJson::array();
-  for (const int32_t id : ids) {
-    tokens.push_back(pieces ? OrderedJson{{"id", id}, {"piece", piece_text_json(engine, id)}} : OrderedJson(id));
-    if (strings) names.push_back(engine.tokenizer().piece(id));
-  }
-  OrderedJson json = {{"tokens", tokens}, {"count", ids.size()}, {"max_model_len", service.scheduler().positions()}};
-  if (strings) json["token_strs"] = names;
-  exchange->respond(json_response(std::move(json), fields));
+  LongAnswer json(service);
+  json.add_list("tokens", ids, [&](int32_t id) {
+    return pieces ? json_text(OrderedJson{{"id", id}, {"piece", piece_text_json(engine, id)}}) : id_text(id);
+  });
+  json.add("count", ids.size());
+  json.add("max_model_len", service.scheduler().positions());
+  if (strings) json.add_list("token_strs", ids, [&](int32_t id) { return json_text(engine.tokenizer().piece(id)); });
+  exchange->respond(std::move(json).response(fields));
 }
 
 const std::vector<Field>& detokenize_fields() {
@@ -84,8 +127,17 @@ const std::vector<Field>& detokenize_fields() {
 void detokenize(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   Fields fields(exchange->request().body, detokenize_fields(), service.options().strict_fields);
   service.model_named(fields.text("model"));
-  const std::string text = prompt_text(service.engine(), token_ids(service.engine(), fields.integers("tokens"), "tokens"));
-  service.engine().tokenizer();  // there must be one
+  const Tokenizer& tokenizer = service.engine().tokenizer();  // there must be one
+  const std::vector<int32_t> ids = token_ids(service.engine(), fields.integers("tokens"), "tokens");
+  size_t bytes = 0;
+  for (const int32_t id : ids) bytes += id < tokenizer.vocab_size() ? tokenizer.piece(id).size() : 0;
+  if (const size_t most = service.options().answer_bytes; 2 * bytes > most)
+    throw ApiError(400, "answer_too_large",
+                   "the text of \"tokens\" would have about " + bytes_text(static_cast<double>(bytes)) +
+                       ", and stands in the answer twice, which has at most " + bytes_text(static_cast<double>(most)) +
+                       " (--max-answer); send fewer ids in one request",
+                   "tokens");
+  const std::string text = prompt_text(service.engine(), ids);
   OrderedJson json = {{"content", text}, {"prompt", text}};
   exchange->respond(json_response(std::move(json), fields));
 }
@@ -123,10 +175,11 @@ void apply_template(Service& service, const std::shared_ptr<http::Exchange>& exc
   Fields fields(exchange->request().body, template_fields(), service.options().strict_fields);
   service.model_named(fields.text("model"));
   const ChatPrompt prompt = read_chat(fields, service);
-  OrderedJson pieces = OrderedJson::array();
-  for (const int32_t id : prompt.ids) pieces.push_back(token_text(service.engine(), id));
-  OrderedJson json = {{"prompt", prompt.text}, {"tokens", prompt.ids}, {"pieces", pieces}};
-  exchange->respond(json_response(std::move(json), fields));
+  LongAnswer json(service);
+  json.add("prompt", prompt.text);
+  json.add_list("tokens", prompt.ids, id_text);
+  json.add_list("pieces", prompt.ids, [&](int32_t id) { return json_text(token_text(service.engine(), id)); });
+  exchange->respond(std::move(json).response(fields));
 }
 
 void count_chat_tokens(Service& service, const std::shared_ptr<http::Exchange>& exchange) {

@@ -58,7 +58,7 @@ TEST(Limits, ARefusedUploadHearsWhy) {
 
 TEST(Limits, BodiesOfAllRequestsTogether) {
   ServerOptions o = test_options();
-  o.bodies_bytes = 10'000;
+  o.work_bytes = 10'000;
   TestServer t(o);
   Client first(t.port()), second(t.port());
   first.send(post("/hold", std::string(8000, 'a')));
@@ -73,12 +73,46 @@ TEST(Limits, BodiesOfAllRequestsTogether) {
   t.seen.take_held()->respond({200, "", "done", {}});
   EXPECT_EQ(first.read_reply().body, "done");
   EXPECT_TRUE(eventually([&] { return Client(t.port()).ask(post("/echo", std::string(8000, 'a'))).status == 200; }));
+  EXPECT_EQ(Client(t.port()).ask(post("/echo", std::string(10'001, 'a'))).status, 413) << "it can never fit";
+}
+
+// A client that opens connections and says nothing, or half of a request, keeps out neither others nor who asks for health.
+TEST(Limits, ConnectionsOfOneAddressLeavePlacesForHealth) {
+  ServerOptions o = test_options();
+  o.connections = 6;
+  o.connections_per_address = 3;
+  o.quick_paths = {"/health"};
+  TestServer t(o);
+  std::vector<std::unique_ptr<Client>> half;
+  for (int i = 0; i < 3; ++i) {
+    half.push_back(std::make_unique<Client>(t.port()));
+    half.back()->send("GET / HTTP/1.1\r\nHo");
+  }
+  ASSERT_TRUE(eventually([&] { return t.server->stats().connections == 3; }));
+  EXPECT_EQ(Client(t.port()).ask(get("/health")).status, 200);
+  const Reply refused = Client(t.port()).ask(get("/"));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  half[0]->send("st: localhost\r\n\r\n");
+  EXPECT_EQ(half[0]->read_reply().status, 200);  // and is idle now, so that it makes room
+  EXPECT_TRUE(eventually([&] { return Client(t.port()).ask(get("/")).status == 200; }));
+}
+
+TEST(Limits, AnswersAreOfBoundedSize) {
+  ServerOptions o = test_options();
+  o.answer_bytes = 2 << 20;
+  TestServer t(o);
+  EXPECT_EQ(Client(t.port()).ask(get("/big?mb=2")).status, 200);
+  const Reply refused = Client(t.port()).ask(get("/big?mb=3"));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("answer_too_large"), std::string::npos) << refused.body;
+  EXPECT_NE(refused.body.find("3.0 MiB, and answers have at most 2.0 MiB"), std::string::npos) << refused.body;
 }
 
 // A client may say a length and send nothing for as long as body_timeout.
 TEST(Limits, ALengthThatIsOnlySaidKeepsNoBodyOut) {
   ServerOptions o = test_options();
-  o.bodies_bytes = 10'000;
+  o.work_bytes = 10'000;
   TestServer t(o);
   std::vector<std::unique_ptr<Client>> silent;
   for (int i = 0; i < 8; ++i) {
@@ -201,7 +235,8 @@ TEST(Limits, OnePieceMayBeLargerThanTheQueue) {
 
 TEST(Limits, BusyConnectionsKeepOthersOutAndIdleOnesMakeRoom) {
   ServerOptions o = test_options();
-  o.connections = 3;
+  o.connections = o.connections_per_address = 3;
+  o.connections_for_quick = 0;
   TestServer t(o);
   Client idle(t.port()), busy1(t.port()), busy2(t.port());
   EXPECT_EQ(idle.ask(get("/")).status, 200);

@@ -26,6 +26,7 @@ class Leaving final : public http::Exchange {
   const http::Request& request() const override { return request_; }
   void respond(http::Response) override {}
   std::shared_ptr<http::Stream> stream(http::Response) override { throw std::logic_error("this request has no stream"); }
+  http::WorkCharge charge(size_t bytes) override { return http::WorkCharge(std::make_shared<http::WorkBudget>(bytes)); }
   void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
   void leave() const { gone_(); }
 

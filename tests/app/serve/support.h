@@ -112,7 +112,7 @@ inline constexpr const char* kChatTemplate =
 class Served {
  public:
   explicit Served(ServiceOptions options = {}, const std::string& model = std::string(VITRINE_SOURCE) + "/models/tales9m",
-                  SchedulerOptions scheduling = {}, std::vector<http::ApiKey> keys = {})
+                  SchedulerOptions scheduling = {}, std::vector<http::ApiKey> keys = {}, size_t work_bytes = size_t{2} << 30)
       : engine(model, {.threads = 1, .numerics = {.exact = true}}),
         alone(model, {.threads = 1, .numerics = {.exact = true}}),
         service(std::make_unique<Service>(engine, scheduling, std::move(options))) {
@@ -120,6 +120,7 @@ class Served {
     http.port = 0;
     http.request_threads = 4;
     http.keys = std::move(keys);
+    http.work_bytes = work_bytes;
     http.open_paths = open_paths();
     http.quick_paths = quick_paths();
     http.error_body = http_error_body;
