@@ -32,6 +32,7 @@ SchedulerOptions ServiceFlags::scheduling(size_t keys) const {
   options.running = parallel;
   options.waiting = queue;
   // Of several clients none may fill the queue by itself.
+  options.running_per_owner = streams_per_key >= 0 ? streams_per_key : keys > 1 ? (parallel + 1) / 2 : 0;
   options.waiting_per_owner = queue_per_key >= 0 ? queue_per_key : keys > 1 ? (queue + 1) / 2 : 0;
   options.prefill_rows = prefill_rows;
   options.cache_bytes = static_cast<size_t>(cache_mb) << 20;
@@ -51,6 +52,8 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.metrics = !no_metrics;
   options.stuck_seconds = stuck_seconds;
   options.lookup = lookup;
+  options.mask_seconds = mask_seconds;
+  options.request_seconds = request_seconds;
   options.adapters = adapters_of(*this);
   options.adapter_limits = {.most = most_loras, .bytes = static_cast<size_t>(lora_mb) << 20, .folders = lora_folders};
   options.tool_parser = tool_parser;
@@ -91,10 +94,17 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
                    : name + " is no format; expected auto, none, " + serve::reasoning_format_names();
       });
   add_count(app, "--parallel", flags.parallel, 1, 65536, "Sequences generated at once (default 64)");
+  add_count(app, "--max-streams-per-key", flags.streams_per_key, 0, 65536,
+            "Sequences of one key or address generated at once; 0: no separate limit (default: half of --parallel with several "
+            "keys, otherwise 0)");
   add_count(app, "--queue", flags.queue, 1, 1 << 20, "Sequences that may wait; further ones get 429 (default 512)");
   add_count(app, "--queue-per-key", flags.queue_per_key, 0, 1 << 20,
             "Waiting sequences of one key or address; 0: no separate limit (default: half of --queue with several keys, "
             "otherwise 0)");
+  add_number(app, "--request-timeout", flags.request_seconds, 0, 86400,
+             "Seconds for the texts of a request; later ones end with the error timeout. 0 (default): no limit");
+  add_number(app, "--mask-seconds", flags.mask_seconds, 0, 86400,
+             "Seconds of a processor to find the tokens that a grammar or schema allows, for one text (default 10); 0: no limit");
   add_count(app, "--prefill-rows", flags.prefill_rows, 0, 65536,
             "Prompt tokens in a step beside running sequences; 0 (default): as many as keep their delays short");
   add_count(app, "--cache-mb", flags.cache_mb, 0, int64_t{1} << 30,

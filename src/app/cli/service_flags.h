@@ -14,8 +14,8 @@ struct ServiceFlags {
   std::vector<std::string> aliases;
   bool any_model = false, strict_fields = false, share_prefixes = false, no_slots = false, no_metrics = false;
   int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0, lookup = 0;
-  int64_t queue_per_key = -1;  // -1: not given
-  double stuck_seconds = 600;
+  int64_t queue_per_key = -1, streams_per_key = -1;  // -1: not given
+  double mask_seconds = 10, request_seconds = 0, stuck_seconds = 600;
 
   std::vector<std::string> lora, lora_modules, lora_folders;
   bool lora_without_apply = false;

@@ -6,6 +6,7 @@ namespace {
 
 // A grammar's source is the name of its field in quotes (serve/grammars.cpp).
 ApiError failed(const EndEvent& end) {
+  if (end.error_code == "timeout") return {408, "timeout", end.error, "timeout"};
   if (!end.error_is_input) return {500, "run_failed", end.error};
   if (end.error_code.empty()) return {400, "invalid_value", end.error};
   std::string field = end.error_source;

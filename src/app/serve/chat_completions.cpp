@@ -258,6 +258,7 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
     work.options = sampled.options;
     work.adapters = sampled.adapters;
     work.prefix_scope = sampled.cache_salt;
+    work.deadline = sampled.deadline;
     work.stream = i;
     work.top = top;
     work.listener = watch->listener(0);

@@ -298,6 +298,7 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
       work.options = sampled.options;
       work.adapters = sampled.adapters;
       work.prefix_scope = sampled.cache_salt;
+      work.deadline = sampled.deadline;
       work.stream = sampled.stream(p, i, best_of);
       work.top = logprobs.value_or(0);
       work.prompt_top = prompt_top;

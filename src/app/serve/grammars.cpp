@@ -15,7 +15,11 @@ std::shared_ptr<const Constraint> compiled(GrammarKind kind, std::string text, c
   if (!has_grammars())
     throw unsupported(field, "\"" + field + "\" asks for constrained decoding, which this server was built without");
   try {
-    return service.grammars().compile({.kind = kind, .text = std::move(text), .source = "\"" + field + "\"", .space = space});
+    return service.grammars().compile({.kind = kind,
+                                       .text = std::move(text),
+                                       .source = "\"" + field + "\"",
+                                       .space = space,
+                                       .mask_seconds = service.options().mask_seconds});
   } catch (const InputError& error) {
     throw invalid(field, error.what(), kind == GrammarKind::json_schema ? "invalid_json_schema" : "invalid_value");
   }

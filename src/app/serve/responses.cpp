@@ -418,6 +418,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   work.options = sampled.options;
   work.adapters = sampled.adapters;
   work.prefix_scope = sampled.cache_salt;
+  work.deadline = sampled.deadline;
   const auto answer = std::make_shared<ResponseAnswer>(service, exchange, streamed, std::move(request));
   answer->add(std::move(work), 0, sampled.include_stop);
   answer->start();

@@ -1,6 +1,7 @@
 #include "serve/sampling_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <random>
@@ -125,6 +126,11 @@ const std::vector<Field>& sampling_fields() {
          "Cached prefixes of prompts are shared only with requests that have the same salt, up to 256 bytes, and the "
          "same key or address.",
          Use::honored});
+    fields.push_back(
+        {"timeout", number,
+         "Seconds for the whole answer, after which it ends with the error `timeout` (408). At most, and by default, "
+         "--request-timeout.",
+         Use::honored, 0.001, 86400});
     fields.insert(fields.end(), {drafts, same("prompt_lookup_num_tokens", drafts)});
     return joined({numbers, fields, grammar_fields(), lora_fields()});
   }();
@@ -196,6 +202,9 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   o.constraint = read_grammar(fields, service);
   sampled.adapters = read_adapters(fields, service);
   sampled.cache_salt = read_salt(fields);
+  double seconds = service.options().request_seconds;
+  if (const std::optional<double> asked = fields.number("timeout")) seconds = seconds > 0 ? std::min(seconds, *asked) : *asked;
+  if (seconds > 0) sampled.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::llround(1e3 * seconds));
   if (const int64_t drafts = fields.integer("speculative.n_max").value_or(service.options().lookup); drafts > 0)
     o.drafter =  // keeps nothing, so all texts of the request share it
         std::make_shared<LookupDrafter>(std::min(drafts, kMostDrafts));

@@ -1,5 +1,6 @@
 #pragma once
 // The fields that decide which tokens come and when they end; every endpoint that generates has them.
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,9 +18,10 @@ const std::vector<Field>& sampling_fields();
 const std::vector<Field>& foreign_fields();
 
 struct Sampled {
-  GenerateOptions options;    // max_tokens is the endpoint's
-  ScaledAdapters adapters;    // Work::adapters
-  std::string cache_salt;     // empty: none
+  GenerateOptions options;                                                                        // max_tokens is the endpoint's
+  ScaledAdapters adapters;                                                                        // Work::adapters
+  std::string cache_salt;                                                                         // empty: none
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // Work::deadline
   bool include_stop = false;  // the text ends with the stop string that ended it
   bool seeded = false;        // the request gives the seed: a prompt's texts are then those that it has alone
 

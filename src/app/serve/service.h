@@ -37,6 +37,8 @@ struct ServiceOptions {
   // Most likely tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send
   // them at once.
   size_t most_likeliest = size_t{1} << 21;
+  double mask_seconds = 10;                  // Grammar::mask_seconds
+  double request_seconds = 0;                // for the texts of a request, which may ask for less; 0: no limit
   size_t answer_bytes = size_t{64} << 20;    // of an answer's text, for endpoints whose answers grow with what is sent
   int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
   std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs

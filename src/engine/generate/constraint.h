@@ -1,5 +1,6 @@
 #pragma once
 // What a text must conform to while it is made: before each token, which tokens may come.
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,7 +14,7 @@ namespace vitrine {
 struct ConstraintError : InputError {
   ConstraintError(std::string error_code, std::string grammar, const std::string& message)
       : InputError(grammar + ": " + message), code(std::move(error_code)), source(std::move(grammar)) {}
-  std::string code;    // "grammar_dead_end", "grammar_too_complex"
+  std::string code;    // "grammar_dead_end", "grammar_too_complex", "grammar_too_slow"
   std::string source;  // the file, flag or field that has the grammar
 };
 
@@ -24,6 +25,10 @@ class Constraint {
 
   /// Starts computing allowed() on another thread and returns at once. Without it allowed() computes.
   virtual void prepare() = 0;
+
+  /// False if allowed() would still wait for that thread, after `patience` if it usually needs little time. Then the text had
+  /// better wait and others go on.
+  virtual bool ready(std::chrono::milliseconds /*patience*/) { return true; }
 
   /// One bit for each token of the model's vocabulary, token t the bit t % 32 of word t / 32: whether the text may go on with it.
   /// Tokens that are no text (Tokenizer::token_bytes) never may. Valid until the next call. No bit is set where the text can only

@@ -77,6 +77,8 @@ class TokenSequence {
   /// Positions that the prompt and all new tokens take in a cache, at most.
   int64_t positions() const { return prompt_size_ + std::max<int64_t>(room_, 1); }
 
+  /// False: push() would wait for the constraint (Constraint::ready).
+  bool ready(std::chrono::milliseconds patience) { return constraint_ == nullptr || constraint_->ready(patience); }
   /// Takes the next token from the logits [vocab_size] of the last pending id. Returns the text that became certain with it:
   /// never half a character, never part of a stop string. Not to be called when done. Errors: as Sampler::pick and
   /// Constraint::allowed; they are this sequence's alone, which is then of no more use.

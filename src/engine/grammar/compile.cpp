@@ -113,7 +113,7 @@ std::shared_ptr<const Constraint> GrammarCompiler::compile(const Grammar& gramma
   MatcherHandle matcher;
   run_deep([&] { matcher.reset(llg_new_matcher(&init, source.kind, source.text.c_str())); });
   if (const std::string reason = failure(matcher.get()); !reason.empty()) throw InputError(grammar.source + ": " + reason);
-  auto constraint = std::make_shared<GrammarConstraint>(std::move(matcher), vocabulary_, grammar.source);
+  auto constraint = std::make_shared<GrammarConstraint>(std::move(matcher), vocabulary_, grammar.source, grammar.mask_seconds);
   constraint->allowed();  // kept for every text; and a grammar without texts, or too costly at once, is refused now
   return constraint;
 }

@@ -26,6 +26,7 @@ struct Grammar {
   // Of a JSON schema alone: a regular expression of the space between the parts of the JSON; "": there is none. Without it: a
   // space, or a line break and an indentation.
   std::optional<std::string> space = {};
+  double mask_seconds = 0;  // of a processor, for the masks of one text together; 0: no limit
 };
 
 /// Bytes of a grammar's text at most, and brackets in it that may be open at once.

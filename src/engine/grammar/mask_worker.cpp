@@ -1,11 +1,21 @@
 #include "grammar/mask_worker.h"
 
+#ifdef __linux__
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
 #include <utility>
 
 namespace vitrine {
 
-MaskWorker& MaskWorker::instance() {
-  static MaskWorker worker;
+MaskWorker& MaskWorker::quick() {
+  static MaskWorker worker(0);
+  return worker;
+}
+
+MaskWorker& MaskWorker::slow() {
+  static MaskWorker worker(10);
   return worker;
 }
 
@@ -28,6 +38,10 @@ void MaskWorker::add(std::function<void()> job) {
 }
 
 void MaskWorker::run() {
+#ifdef __linux__
+  // There the niceness is a thread's own.
+  if (niceness_ > 0) static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness_));
+#endif
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });

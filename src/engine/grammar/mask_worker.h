@@ -1,5 +1,5 @@
 #pragma once
-// A thread that computes masks while the model runs.
+// Threads that compute masks while the model runs.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -10,19 +10,22 @@ namespace vitrine {
 
 class MaskWorker {
  public:
-  /// The process's one; its thread starts with the first job.
-  static MaskWorker& instance();
+  /// The process's two; their threads start with the first job. Grammars that need long have one apart, so that the others do not
+  /// wait for them, and it yields to threads that run the model.
+  static MaskWorker& quick();
+  static MaskWorker& slow();
   ~MaskWorker();
   /// Jobs run one after the other in the order in which they come. They do not throw. Those left at the end are dropped.
   void add(std::function<void()> job);
 
  private:
-  MaskWorker() = default;
+  explicit MaskWorker(int niceness) : niceness_(niceness) {}
   void run();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
+  const int niceness_;
   bool ends_ = false;
   std::thread thread_;
 };

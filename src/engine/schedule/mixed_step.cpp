@@ -12,6 +12,8 @@
 namespace vitrine {
 namespace {
 
+constexpr std::chrono::milliseconds kPatience{2};  // for a constraint that is nearly ready
+
 // Some of a piece's rows whose logits exist at once.
 struct Wanted {
   Piece* piece = nullptr;
@@ -27,6 +29,11 @@ void choose(Piece& piece, const Tensor& z, int64_t first, int64_t rows) {
   Stream& stream = *piece.stream;
   piece.counted = piece.tokens - 1;
   for (int64_t row = 0; row < rows; ++row) {
+    if (!stream.sequence().ready(kPatience)) {
+      stream.hold(row_of(z, first + row));
+      ++piece.counted;
+      break;
+    }
     std::optional<TokenEvent> event = stream.push(row_of(z, first + row));
     ++piece.counted;
     if (event) piece.made.push_back(std::move(*event));
@@ -165,6 +172,14 @@ void attempt(Engine& engine, std::span<Piece* const> pieces) {
 }
 
 }  // namespace
+
+void choose_held(Piece& piece) {
+  try {
+    if (auto event = piece.stream->push_held()) piece.made.push_back(std::move(*event));
+  } catch (...) {
+    piece.error = std::current_exception();
+  }
+}
 
 void run_mixed_step(Engine& engine, std::span<Piece> pieces) {
   std::vector<Piece*> together;

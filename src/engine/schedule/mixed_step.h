@@ -27,9 +27,12 @@ struct Piece {
   bool ends_text() const { return !stream->sequence().done() && tokens == stream->left(); }
 };
 
+/// Takes the next token of a stream from the logits that it holds. Does not throw.
+void choose_held(Piece& piece);
+
 /// Runs the pieces together (one whose stream listens is alone), commits them and takes the next tokens of the texts that were
 /// read to their end. A stream whose rows hold NaN, or whose sampler fails, fails by itself: if a step goes wrong, each of its
-/// pieces runs again alone. Does not throw.
+/// pieces runs again alone. A stream whose constraint needs longer holds its logits instead (Stream::hold). Does not throw.
 void run_mixed_step(Engine& engine, std::span<Piece> pieces);
 
 }  // namespace vitrine

@@ -15,6 +15,7 @@ std::vector<Piece> Running::plan() {
   std::vector<Piece> pieces;
   std::vector<Stream*> readers, listening;
   for (auto& stream : streams_) {
+    if (stream->holds() || stream->over()) continue;
     if (stream->listens()) {
       listening.push_back(stream.get());
       continue;

@@ -28,6 +28,15 @@ class FairQueue {
     ++size_;
   }
 
+  /// Gives the turn to the first owner for whom may(owner). False without one.
+  template <class May>
+  bool turn_to(May may) {
+    const auto line = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return may(l.owner); });
+    if (line == lines_.end()) return false;
+    lines_.splice(lines_.begin(), lines_, line);
+    return true;
+  }
+
   /// Whose turn it is. Not to be called when empty.
   T& front() { return lines_.front().items.front(); }
   T pop() {

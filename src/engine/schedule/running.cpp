@@ -13,6 +13,8 @@ constexpr int64_t kLeastReused = 8;                             // tokens; fewer
 constexpr int64_t kHeadroom = static_cast<int64_t>(kKeyBlock);  // positions for new tokens that a stream begins with
 constexpr size_t kBytesWhereUnknown = size_t{1} << 30;          // if the system does not tell what memory is free
 
+constexpr const char* kLate = "the text was not complete when the time of the request was over; ask for a shorter one";
+
 size_t chosen_cache_bytes(size_t asked) {
   if (asked > 0) return asked;
   const size_t free = available_memory();
@@ -167,6 +169,11 @@ void Running::turn_away(std::unique_ptr<Stream> stream) {
   end(std::move(stream));
 }
 
+void Running::turn_away_late(std::unique_ptr<Stream> stream) {
+  stream->fail(std::make_exception_ptr(DeadlineError(kLate)));
+  end(std::move(stream));
+}
+
 void Running::cancel(uint64_t ticket) {
   for (auto& stream : streams_)
     if (stream->ticket() == ticket) stream->cancel();
@@ -187,10 +194,45 @@ void Running::fail_all(const std::exception_ptr& error) {
   end_those_over();
 }
 
-void Running::step() {
+int64_t Running::of(const std::string& owner) const {
+  const auto is_its = [&](const auto& stream) { return stream->owner() == owner; };
+  return std::ranges::count_if(streams_, is_its) + std::ranges::count_if(preempted_, is_its);
+}
+
+void Running::end_late(Clock::time_point now) {
+  bool any = false;
+  const auto look = [&](auto& streams) {
+    for (auto& stream : streams) {
+      if (now < stream->deadline()) continue;
+      stream->fail(std::make_exception_ptr(DeadlineError(kLate)));
+      any = true;
+    }
+  };
+  look(streams_);
+  look(preempted_);
+  if (any) end_those_over();
+}
+
+bool Running::choose_for_holders() {
+  bool any = false;
+  for (auto& stream : streams_) {
+    if (!stream->holds() || stream->over() || !stream->sequence().ready({})) continue;
+    Piece piece(stream.get(), 0);
+    choose_held(piece);
+    after(piece, Clock::now());
+    any = true;
+  }
+  return any;
+}
+
+bool Running::step() {
+  const bool chose = choose_for_holders();
   std::vector<Piece> pieces = plan();
   make_room(pieces);
-  if (pieces.empty()) return end_those_over();
+  if (pieces.empty()) {
+    end_those_over();
+    return chose;
+  }
   int64_t decoding = 0, prompt_rows = 0, prompt_cost = 0, rows = 0;
   for (const Piece& piece : pieces) {
     keep_before_forgotten(piece);
@@ -215,6 +257,7 @@ void Running::step() {
   });
   for (Piece& piece : pieces) after(piece, now);
   end_those_over();
+  return true;
 }
 
 void Running::after(Piece& piece, Clock::time_point now) {

@@ -37,18 +37,25 @@ class Running {
 
   /// Ends one that was not admitted.
   void turn_away(std::unique_ptr<Stream> stream);
+  void turn_away_late(std::unique_ptr<Stream> stream);
   void cancel(uint64_t ticket);
   void cancel_all();
   void fail_all(const std::exception_ptr& error);
 
-  /// One step, and what follows from it; ends those that are over.
-  void step();
+  /// Streams of this owner.
+  int64_t of(const std::string& owner) const;
+  /// Ends those whose deadline has passed.
+  void end_late(Clock::time_point now);
+
+  /// One step, and what follows from it; ends those that are over. False: every stream waits for its constraint.
+  bool step();
 
  private:
   size_t bytes_of(const Stream& stream) const;
   int64_t cost_of(const Stream& stream) const;
   void find_beginning(Stream& stream);
   bool waits(Stream& stream);
+  bool choose_for_holders();
   std::vector<Piece> plan();
   Stream* turn_of(std::span<Stream* const> listening, int64_t others);
   void add_readers(std::vector<Piece>& pieces, std::vector<Stream*> readers, int64_t rows);

@@ -14,6 +14,8 @@
 namespace vitrine {
 namespace {
 
+constexpr std::chrono::milliseconds kLookAtConstraints{1};
+
 void check_options(const SchedulerOptions& o) {
   const auto check = [](int64_t value, int64_t least, const char* name) {
     if (value < least)
@@ -22,6 +24,7 @@ void check_options(const SchedulerOptions& o) {
   };
   check(o.running, 1, "running");
   check(o.waiting, 1, "waiting");
+  check(o.running_per_owner, 0, "running_per_owner");
   check(o.waiting_per_owner, 0, "waiting_per_owner");
   check(o.prefill_rows, 0, "prefill_rows");
   check(o.positions, 0, "positions");
@@ -148,26 +151,40 @@ class Scheduler::Loop {
     for (;;) {
       std::vector<std::unique_ptr<Stream>> turned_away;
       std::vector<Ticket> cancelled;
+      bool job_may_run = false;
       {
         std::unique_lock lock(mutex_);
         busy_since_ = {};
         asleep_ = running_.empty();
-        wake_.wait(lock, [&] { return stopping_ || job_ || !nothing_to_do() || !running_.empty(); });
+        if (asleep_ || steps_)
+          wake_.wait(lock, [&] { return stopping_ || job_ || !nothing_to_do() || !running_.empty(); });
+        else
+          wake_.wait_for(lock, kLookAtConstraints, [&] { return stopping_ || job_ || !nothing_to_do(); });
         asleep_ = false;
         if (stopping_) break;
         busy_since_ = Clock::now();
+        job_may_run = running_.empty() || !steps_ || busy_since_ >= jobs_rest_until_;
+        while (auto late = queue_.take_if([&](const auto& stream) { return busy_since_ >= stream->deadline(); }))
+          late_.push_back(std::move(*late));
         cancelled = std::exchange(cancelled_, {});
         for (const Ticket ticket : cancelled)
           if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
             turned_away.push_back(std::move(*waiting));
-        if (!job_ && !jobs_.empty()) job_ = jobs_.pop();
+        if (job_may_run && !job_ && !jobs_.empty()) job_ = jobs_.pop();
       }
+      running_.end_late(Clock::now());
+      for (auto& stream : std::exchange(late_, {})) running_.turn_away_late(std::move(stream));
       for (auto& stream : turned_away) running_.turn_away(std::move(stream));
       for (const Ticket ticket : cancelled) running_.cancel(ticket);
-      if (job_ && !runs_on(*job_)) job_.reset();
+      if (job_ && job_may_run) {
+        const Clock::time_point began = Clock::now();
+        if (!runs_on(*job_)) job_.reset();
+        const Clock::time_point now = Clock::now();
+        jobs_rest_until_ = now + 2 * (now - began);
+      }
       try {
         admit();
-        running_.step();
+        steps_ = running_.step();
       } catch (...) {  // no stream is known to be at fault: memory for lists, a broken promise
         running_.fail_all(std::current_exception());
       }
@@ -200,7 +217,10 @@ class Scheduler::Loop {
       std::unique_ptr<Stream> next;
       {
         const std::lock_guard lock(mutex_);
-        if (queue_.empty() || !running_.has_room_for(*queue_.front())) return;
+        const auto may = [&](const std::string& owner) {
+          return options_.running_per_owner == 0 || running_.of(owner) < options_.running_per_owner;
+        };
+        if (!queue_.turn_to(may) || !running_.has_room_for(*queue_.front())) return;
         next = queue_.pop();
         places_ = std::max<int64_t>(places_ - 1, 0);
       }
@@ -242,7 +262,10 @@ class Scheduler::Loop {
   const SchedulerOptions options_;
   Meter meter_;
   Running running_;         // the thread's alone
-  std::optional<Job> job_;  // the thread's alone: the one that is under way
+  std::optional<Job> job_;  // the thread's alone, as what follows: the one that is under way
+  Clock::time_point jobs_rest_until_ = {};
+  bool steps_ = true;                          // the last step was one: not every stream waits for its constraint
+  std::vector<std::unique_ptr<Stream>> late_;  // that waited in the queue until their deadline
   const int64_t positions_;
   std::atomic<Ticket> tickets_ = 0;
 

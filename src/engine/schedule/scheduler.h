@@ -17,6 +17,7 @@ namespace vitrine {
 struct SchedulerOptions {
   int64_t running = 64;           // streams at once
   int64_t waiting = 512;          // streams and jobs in the queue, besides streams that are about to run
+  int64_t running_per_owner = 0;  // streams of one owner at once; 0: no limit of its own
   int64_t waiting_per_owner = 0;  // of one owner among them; 0: no limit of its own
   int64_t prefill_rows = 0;       // prompt tokens in a step beside streams that decode; 0: so many that it takes at most about
                                   // 2.2 times as long as one without
@@ -67,6 +68,7 @@ class Scheduler {
   void cancel(Ticket ticket);
 
   /// Runs `job` alone on the engine between two steps; its exception goes to the future. A job leaves the engine as it found it.
+  /// Where streams run, they have twice the time of a job before the next one begins: jobs take a third of the time at most.
   /// goes_on: of a request of which a job has run. It is taken while the scheduler drains, and by a full queue.
   /// Errors: QueueFull, Draining. A job that was not begun when the scheduler ends fails with Draining.
   std::future<void> run(std::function<void(Engine&)> job, std::string owner, bool goes_on = false);

@@ -33,6 +33,7 @@ PrefixCache::Kind kind_of(const ScaledAdapters& adapters, std::string scope) {
 Stream::Stream(const Engine& engine, Work work, std::shared_ptr<Sink> sink, uint64_t ticket)
     : ticket_(ticket),
       owner_(std::move(work.owner)),
+      deadline_(work.deadline),
       sink_(std::move(sink)),
       top_(checked_top(work.top, "top")),
       prompt_top_(work.prompt_top),
@@ -78,6 +79,7 @@ void Stream::begin_again(CacheSequence empty) {
   keep_at.clear();
   waits_for = 0;
   scores_.clear();
+  held_.clear();
   if (!listens()) return;
   try {
     listener_ = make_listener_();
@@ -144,6 +146,9 @@ void Stream::fail(std::exception_ptr error) {
     end_.error_is_input = true;
     end_.error_code = e.code;
     end_.error_source = e.source;
+  } catch (const DeadlineError& e) {
+    end_.error = e.what();
+    end_.error_code = "timeout";
   } catch (const InputError& e) {
     end_.error = e.what();
     end_.error_is_input = true;

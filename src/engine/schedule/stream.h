@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generate/token_sequence.h"
@@ -31,6 +32,7 @@ class Stream {
 
   uint64_t ticket() const { return ticket_; }
   const std::string& owner() const { return owner_; }
+  Clock::time_point deadline() const { return deadline_; }
   /// Whether somebody sees or changes its hooks (Work::listener), and who.
   bool listens() const { return make_listener_ != nullptr; }
   Listener* listener() const { return listener_.get(); }
@@ -52,6 +54,13 @@ class Stream {
   /// The next token from a row of logits, with what is told of it; nothing where the text ends without one. Errors: as
   /// TokenSequence::push.
   std::optional<TokenEvent> push(std::span<const float> logits);
+  /// Keeps a row of logits until sequence().ready(); push_held() then takes the next token from it.
+  void hold(std::span<const float> logits) { held_.assign(logits.begin(), logits.end()); }
+  bool holds() const { return !held_.empty(); }
+  std::optional<TokenEvent> push_held() {
+    const std::vector<float> logits = std::exchange(held_, {});
+    return push(logits);
+  }
   /// What a row of logits at `position` of the prompt says of the token behind it.
   PromptToken score(int64_t position, std::span<const float> logits) const;
 
@@ -83,6 +92,7 @@ class Stream {
 
   uint64_t ticket_;
   std::string owner_;
+  Clock::time_point deadline_;
   std::shared_ptr<Sink> sink_;
   int64_t top_;
   std::optional<int64_t> prompt_top_;
@@ -92,6 +102,7 @@ class Stream {
   std::shared_ptr<Listener> listener_;
   TokenSequence sequence_;
   std::vector<PromptToken> scores_;
+  std::vector<float> held_;  // logits; empty: none
   bool scored_ = false, ended_ = false;
   EndEvent end_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 // What is asked of a scheduler, and what is told of it while it runs.
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -7,12 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "generate/token_sequence.h"
 #include "model/adapter.h"
 #include "ops/context.h"
 #include "runtime/logits.h"
 
 namespace vitrine {
+
+/// A stream was not complete by its Work::deadline.
+struct DeadlineError : RunError {
+  using RunError::RunError;
+};
 
 /// One stream of tokens that somebody asked for.
 struct Work {
@@ -21,7 +28,8 @@ struct Work {
   uint64_t stream = 0;           // tells apart choices that share prompt and seed (Sampler::pick)
   int64_t top = 0;               // most likely tokens told with each new token, under the unmodified logits
   std::optional<int64_t> prompt_top =
-      {};                  // set: also the log-probability of each prompt token, with so many most likely in its place
+      {};  // set: also the log-probability of each prompt token, with so many most likely in its place
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // it fails then (DeadlineError)
   std::string owner = {};  // whose it is (a key's name or an address): the queue is fair among owners
   // Streams share the keys and values of what they begin with alike only with those of the same scope: what was cached shows in
   // the time that a prompt takes and in cached_tokens.
@@ -61,7 +69,7 @@ struct EndEvent {
   std::string text;                        // that became certain without another token; "" but where a constraint ends the text
   std::string error;                       // failed: what happened, for the reader
   bool error_is_input = false;             // failed: the request was wrong (InputError); else the run was
-  std::string error_code, error_source;    // failed by its constraint: ConstraintError's
+  std::string error_code, error_source;    // failed by its constraint: ConstraintError's; by its deadline: "timeout"
   Timings timings;
   int64_t cached_tokens = 0;  // prompt tokens that were found in the prefix cache
 };

@@ -81,6 +81,27 @@ TEST(Tenants, WorkOfAllRequestsHasABudget) {
   EXPECT_EQ(large.json()["error"]["code"], "request_too_large");
 }
 
+// A few masks of this grammar take as long as a hundred steps of the model. Once they were computed within them.
+TEST(Tenants, ASlowGrammarHasItsOwnTimeAndThatIsLimited) {
+  if (!has_grammars()) GTEST_SKIP() << "this build has no llguidance";
+  ServiceOptions options;
+  options.mask_seconds = 0.2;
+  const Served served(options);
+  const OrderedJson slow = {
+      {"prompt", "Once"}, {"max_tokens", 500}, {"seed", 1}, {"grammar", "root ::= (s s s s)*\ns ::= [a-z ]* | [a-z ]* s"}};
+  const Reply reply = served.post("/v1/completions", slow);
+  expect_error(reply, 400, "grammar", "--mask-seconds");
+  EXPECT_EQ(reply.json()["error"]["code"], "grammar_too_slow") << reply.body;
+}
+
+TEST(Tenants, ARequestMaySayHowLongItWaits) {
+  const Served served;
+  OrderedJson request = {{"prompt", "Once"}, {"max_tokens", 900}, {"ignore_eos", true}, {"timeout", 0.001}};
+  const Reply reply = served.post("/v1/completions", request);
+  expect_error(reply, 408, "timeout", "ask for a shorter one");
+  EXPECT_EQ(served.post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 4}, {"timeout", 600}}).status, 200);
+}
+
 // Each property may be there or not, so that there are more ways to go on than the library follows.
 TEST(Tenants, ASchemaOfTooManyWaysIsTheClientsError) {
   if (!has_grammars()) GTEST_SKIP() << "this build has no llguidance";

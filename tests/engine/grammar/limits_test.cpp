@@ -103,5 +103,27 @@ TEST_P(Bombs, AreRefusedOrFailTheirText) {
 
 INSTANTIATE_TEST_SUITE_P(Grammars, Bombs, ::testing::ValuesIn(bombs()), [](const auto& test) { return test.param.name; });
 
+// Each mask of it takes tens of milliseconds.
+TEST(GrammarLimits, TheMasksOfATextHaveABudgetOfTime) {
+  SKIP_WITHOUT_GRAMMARS();
+  const GrammarFixture& f = fixture("tales9m");
+  Grammar grammar{.kind = GrammarKind::gbnf,
+                  .text = "root ::= (s s s s)*\ns ::= [a-z ]* | [a-z ]* s",
+                  .source = "slow",
+                  .mask_seconds = 1e-6};
+  const std::unique_ptr<Constraint> text = f.compiler->compile(grammar)->clone();
+  const int32_t a = f.tokenizer->encode("a", false, Special::text).back();
+  try {
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(is_allowed(text->allowed(), a));
+      text->accept(a);
+    }
+    FAIL() << "no end of it";
+  } catch (const ConstraintError& error) {
+    EXPECT_EQ(error.code, "grammar_too_slow");
+    EXPECT_NE(std::string(error.what()).find("--mask-seconds"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace vitrine
