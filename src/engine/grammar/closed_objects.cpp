@@ -11,8 +11,8 @@
 namespace vitrine {
 namespace {
 
-constexpr size_t kMostParts = 2000;  // looked at, in all compositions
-constexpr size_t kMostCopies = 200;  // of references
+constexpr size_t kMostParts = 4000;   // looked at, in all compositions
+constexpr size_t kMostCopies = 1000;  // of references
 
 bool holds_parts(const std::string& keyword) { return keyword == "allOf" || keyword == "anyOf" || keyword == "oneOf"; }
 
@@ -72,18 +72,22 @@ class Closer {
 
   [[noreturn]] void refuse(const char* why) const { throw InputError(source_ + ": " + why); }
 
+  void gather_part(const OrderedJson& part, Names& names) {
+    if (++parts_ > kMostParts) refuse("has too many parts in allOf, anyOf and oneOf of objects");
+    gather(part, names);
+  }
+
   void gather(const OrderedJson& schema, Names& names) {
     if (!schema.is_object()) return;
-    if (++parts_ > kMostParts) refuse("has too many parts in allOf, anyOf and oneOf of objects");
     for (const auto& [key, value] : schema.items()) {
       if (key == "properties" && value.is_object())
         for (const auto& [name, property] : value.items()) names.add(name);
       if (key == "patternProperties" || (key == "additionalProperties" && value != false)) names.open = true;
       if (holds_parts(key) && value.is_array())
-        for (const OrderedJson& part : value) gather(part, names);
+        for (const OrderedJson& part : value) gather_part(part, names);
     }
     const OrderedJson* target = referenced(schema, whole_);
-    if (target != nullptr && names.met.insert(target).second) gather(*target, names);
+    if (target != nullptr && names.met.insert(target).second) gather_part(*target, names);
     if (const auto required = schema.find("required");
         required != schema.end() && required->is_array() && !names.all.empty() && !names.open)
       for (const OrderedJson& name : *required)

@@ -218,6 +218,9 @@ TEST(JsonSchema, RefusesByName) {
   EXPECT_TRUE(says(R"({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"x": true}, "allOf": [{"$ref": "#/$defs/a"}]}}})")
                   .find("of itself") != std::string::npos);
   EXPECT_TRUE(says(R"({"not": {"type": "null"}})").find("not") != std::string::npos);
+  std::string many = R"({"prefixItems": [{"properties": {"a": true}})";
+  for (int i = 0; i < 2100; ++i) many += R"(,{"properties": {"a": true}})";
+  EXPECT_EQ(says(many + "]}"), "");
   EXPECT_TRUE(says(R"({"type": "obj"})").find("answer.json: ") == 0) << says(R"({"type": "obj"})");
   EXPECT_TRUE(says(R"({"$ref": "#/$defs/none"})").find("none") != std::string::npos);
   EXPECT_TRUE(says(R"({"$ref": "http://localhost/schema.json"})").find("localhost") != std::string::npos);

@@ -38,6 +38,7 @@ std::vector<Bomb> bombs() {
       {"optional_names", GrammarKind::json_schema,
        R"({"patternProperties": {"^)" + repeated("a?", 40000) + R"($": {"type": "string"}}})"},
       {"deep_lark", GrammarKind::lark, "start: " + repeated("(", 5000) + "\"a\"" + repeated(")", 5000)},
+      {"optional_lark", GrammarKind::lark, "start: A\nA: /" + repeated("a?", 40000) + "/"},
       {"counted_lark", GrammarKind::lark, "start: ((A{1,1000}){1,1000}){1,1000}\nA: \"a\""},
       {"ambiguous_lark", GrammarKind::lark, "start: start start | A\nA: \"a\""},
       {"counted_gbnf", GrammarKind::gbnf, "root ::= (([a-z]{1,1000}){1,1000}){1,1000}"},
@@ -67,6 +68,12 @@ std::vector<Bomb> bombs() {
             R"(": {"type": "string"}}}]})";
   }
   all.push_back({"products", GrammarKind::json_schema, both + "]}"});
+  std::string composed = R"({"$ref": "#/$defs/d0", "$defs": {"d40": {"properties": {"x": true}})";
+  for (int i = 0; i < 40; ++i) {
+    const std::string part = R"({"$ref": "#/$defs/d)" + std::to_string(i + 1) + "\"}";
+    composed += ",\"d" + std::to_string(i) + R"(": {"properties": {"y": true}, "allOf": [)" + part + "," + part + "]}";
+  }
+  all.push_back({"composed", GrammarKind::json_schema, composed + "}}"});
   std::string properties = "{\"type\": \"object\", \"properties\": {\"p\": true";
   for (int i = 0; i < 3000; ++i)
     properties += ",\"p" + std::to_string(i) + "\": {\"type\": \"string\", \"pattern\": \"^x{1,50}$\"}";
