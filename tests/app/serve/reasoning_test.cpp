@@ -1,6 +1,7 @@
 // Reasoning apart from the answer, in every API, and how the requests that follow give it back.
 #include <algorithm>
 
+#include "grammar/grammar.h"
 #include "scripted_model.h"
 #include "support.h"
 
@@ -231,6 +232,50 @@ TEST_F(Thinking, PromptsOfConversations) {
             "<user>hi\neffort: low\n<assistant><think>\n");
   expect_error(served->post("/apply-template", {{"messages", kUser}, {"reasoning_effort", "much"}}), 400, "reasoning_effort",
                "expected none, minimal");
+}
+
+// Constrained decoding writes a call as JSON whatever the template's syntax, and no reasoning though the template begins it.
+TEST(ForcedCalls, AreReadInEverySyntax) {
+  if (!has_grammars()) GTEST_SKIP() << "this build has no llguidance";
+  for (const char* source :
+       {kThinkingTemplate, "{{ tools }}<|channel|><|message|>{{ messages }}", "{{ tools }}<|tool_call>{{ messages }}",
+        "{{ tools }}[TOOL_CALLS]{{ messages }}", "{{ tools }}{{ messages }}"}) {
+    const Served served(template_options(source));
+    OrderedJson tool = kWeather;
+    tool["function"]["parameters"] = {{"type", "object"},
+                                      {"properties", {{"days", {{"type", "integer"}, {"minimum", 1}, {"maximum", 9}}}}},
+                                      {"required", {"days"}},
+                                      {"additionalProperties", false}};
+    const OrderedJson choice = served.made("/v1/chat/completions", {{"messages", kUser},
+                                                                    {"temperature", 0},
+                                                                    {"max_tokens", 200},
+                                                                    {"tools", {tool}},
+                                                                    {"tool_choice", "required"}})["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls") << source << choice;
+    EXPECT_FALSE(choice["message"].contains("reasoning_content")) << choice;
+    EXPECT_TRUE(choice["message"]["content"].is_null()) << choice;
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1U) << choice;
+    EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "weather");
+  }
+}
+
+TEST(Harmony, ChannelsBecomeReasoningContentAndCalls) {
+  const char* source = "{% if tools %}tools\n{% endif %}{{ messages[0].content }}<|start|>assistant{# <|channel|><|message|> #}";
+  const Engine vocabulary{std::string(VITRINE_SOURCE) + "/models/tales9m"};
+  const ChatFormat format(vocabulary, std::string(source));
+  Conversation conversation;
+  conversation.messages = kUser;
+  conversation.tools = OrderedJson::array({kWeather});
+  const Scratch folder;
+  write_scripted_model(folder, vocabulary, format.ids_of(format.rendered(conversation)).size(),
+                       "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+                       "<|constrain|>json<|message|>{\"city\": \"Ulm\"}<|call|>");
+  const Served served(template_options(source), folder.path());
+  const OrderedJson request = {{"messages", kUser}, {"temperature", 0}, {"tools", {kWeather}}};
+  const OrderedJson message = served.made("/v1/chat/completions", request)["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm.") << message;
+  EXPECT_TRUE(message["content"].is_null()) << message;
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], "{\"city\":\"Ulm\"}");
 }
 
 // Templates differ in the ids that they take and in how they print arguments.
