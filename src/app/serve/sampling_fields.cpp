@@ -127,7 +127,7 @@ const std::vector<Field>& sampling_fields() {
          "same key or address.",
          Use::honored});
     fields.push_back(
-        {"timeout", number,
+        {"timeout", type::number,
          "Seconds for the whole answer, after which it ends with the error `timeout` (408). At most, and by default, "
          "--request-timeout.",
          Use::honored, 0.001, 86400});
