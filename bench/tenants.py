@@ -118,7 +118,7 @@ def half_open(port, stop, statuses):
         while not stop.is_set():
             try:
                 c = socket.socket()
-                c.bind((ATTACKER, 0))
+                c.bind(("127.0.0.3", 0))  # so that the other attacks have an address that is not full
                 c.settimeout(1)
                 c.connect(("127.0.0.1", port))
                 c.sendall(b"GET / HTTP/1.1\r\nHo")
@@ -170,7 +170,7 @@ def measure(server, names, seconds, calm=1.0):
         time.sleep(0.2)
     stop.set()
     peak = server.memory()[1]
-    end = time.monotonic() + 30
+    end = time.monotonic() + 10
     for worker in workers:
         worker.join(timeout=max(0, end - time.monotonic()))
     time.sleep(1)

@@ -63,6 +63,7 @@ void say_what_runs(serve::Service& service, int64_t context) {
 // Of commands that run the model in the same way.
 std::string command_options(ModelOptions o) {
   o.model.clear();
+  if (!o.adapter.empty()) o.adapter = serve::last_part(o.adapter);
   const std::string words = model_words(o);
   return words.empty() ? words : words.substr(1);
 }
@@ -84,7 +85,10 @@ void run_serve(const ServeArguments& o) {
   answers.answer_bytes = options.answer_bytes;
   answers.command_options = command_options(o.model);
   if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
-  answers.lens_file = o.lens;
+  answers.lens_file = o.lens.empty() ? "" : serve::last_part(o.lens);  // answers show no paths
+  for (const http::ApiKey& key : options.keys)
+    answers.quotas.push_back(
+        {key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
   serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
   http::Server server(std::move(options),
                       [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });

@@ -62,7 +62,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
   app.add_option("--api-key", f.keys, "A key that clients must send; may be repeated. Other users of this machine can see it")
       ->type_name("KEY")
       ->check(not_empty());
-  app.add_option("--api-key-file", f.key_file, "Keys, one per line, optionally after a name for the log and a space")
+  app.add_option("--api-key-file", f.key_file,
+                 "Keys, one per line, optionally after a name for the log and a space; after both, its role and limits")
       ->type_name("FILE")
       ->check(not_empty());
   app.add_flag("--no-auth", f.server.no_auth, "Allow requests from other machines without a key");

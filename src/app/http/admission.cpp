@@ -50,10 +50,12 @@ Admission::Verdict Admission::check(const Request& request, const std::string& h
     return verdict;
   }
   if (keys_.empty()) return verdict;
-  if (const std::string* owner = keys_.owner(request)) {
-    verdict.owner = *owner;
+  if (const Keys::Key* key = keys_.find(request)) {
+    verdict.owner = key->name;
+    verdict.admin = key->admin;
     return verdict;
   }
+  verdict.admin = false;
   if (std::find(open_paths_.begin(), open_paths_.end(), request.path) != open_paths_.end()) return verdict;
   verdict.headers.emplace_back("WWW-Authenticate", "Bearer");
   return refuse(

@@ -18,6 +18,7 @@ class Admission {
     std::optional<Response> answered;  // OPTIONS of a browser's preflight, or of *: the server's own answer
     Fields headers;                    // to be added to the answer, whatever it is
     std::string owner;                 // the key's name; empty without one
+    bool admin = true;                 // Request::admin
   };
   /// `host`: what the client calls this server. `check_host`: the connection came over loopback, or there is a list.
   Verdict check(const Request& request, const std::string& host, bool check_host) const;

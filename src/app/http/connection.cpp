@@ -390,6 +390,7 @@ Connection::awaitable<Connection::Next> Connection::read_request(Turn& turn) {
   turn.headers = std::move(verdict.headers);
   if (!verdict.owner.empty()) turn.owner = verdict.owner;
   request.owner = turn.owner;
+  request.admin = verdict.admin;
   if (verdict.refused) co_return refuse(turn, *verdict.refused);
   if (quick_only_ && !is_quick(request)) co_return refuse(turn, {503, "too_many_connections", kNoPlace});
   const Next next = co_await read_body(turn);

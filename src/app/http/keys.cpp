@@ -1,6 +1,7 @@
 #include "http/keys.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -9,6 +10,23 @@ namespace vitrine::http {
 namespace {
 
 using Padded = std::array<unsigned char, Keys::kBytes>;
+
+// False for an unknown word.
+bool read_right(std::string_view word, ApiKey& key) {
+  const size_t equals = word.find('=');
+  if (equals == std::string_view::npos) {
+    key.admin = word == "admin";
+    return word == "admin" || word == "user";
+  }
+  int64_t n = 0;
+  const char* const end = word.data() + word.size();
+  if (const auto [stop, error] = std::from_chars(word.data() + equals + 1, end, n); error != std::errc() || stop != end || n < 1)
+    return false;
+  const std::string_view name = word.substr(0, equals);
+  if (name == "requests/min") key.requests_per_minute = n;
+  if (name == "tokens/min") key.tokens_per_minute = n;
+  return name == "requests/min" || name == "tokens/min";
+}
 
 Padded pad(std::string_view secret) {
   Padded out = {};
@@ -42,19 +60,19 @@ Keys::Keys(const std::vector<ApiKey>& keys) {
     if (key.secret.size() > kBytes) throw UsageError(what + " is longer than " + std::to_string(kBytes) + " bytes");
     if (!std::all_of(key.secret.begin(), key.secret.end(), [](char c) { return c > ' ' && c < 0x7f; }))
       throw UsageError(what + " has a space or a character that is not visible ASCII, which a header cannot carry");
-    Key made{key.name, pad(key.secret)};
+    Key made{key.name, key.admin, pad(key.secret)};
     for (const Key& other : keys_)
       if (other.padded == made.padded) throw UsageError(what + " is that of \"" + other.name + "\", too; each may be given once");
     keys_.push_back(std::move(made));
   }
 }
 
-const std::string* Keys::owner(const Request& request) const {
+const Keys::Key* Keys::find(const Request& request) const {
   const std::string_view secret = presented(request);
   const Padded padded = pad(secret);
-  const std::string* found = nullptr;
+  const Key* found = nullptr;
   for (const Key& key : keys_)
-    if (equal_in_constant_time(key.padded, padded)) found = &key.name;
+    if (equal_in_constant_time(key.padded, padded)) found = &key;
   return secret.empty() || secret.size() > kBytes ? nullptr : found;
 }
 
@@ -75,10 +93,22 @@ std::vector<ApiKey> read_keys(const std::string& path) {
       keys.push_back({"line " + std::to_string(number), std::string(line)});  // "key 1" is that of a flag
       continue;
     }
-    const std::string_view secret = line.substr(line.find_first_not_of(" \t", space));
-    if (secret.find_first_of(" \t") != std::string_view::npos)
-      throw FileError(path, "line " + std::to_string(number) + " has more than two words; expected KEY, or NAME and KEY");
-    keys.push_back({std::string(line.substr(0, space)), std::string(secret)});
+    ApiKey key;
+    size_t word = 0;
+    for (size_t at_word = 0; at_word < line.size(); ++word) {
+      const size_t word_end = std::min(line.find_first_of(" \t", at_word), line.size());
+      const std::string_view one = line.substr(at_word, word_end - at_word);
+      if (word == 0)
+        key.name = one;
+      else if (word == 1)
+        key.secret = one;
+      else if (!read_right(one, key))
+        throw FileError(path, "line " + std::to_string(number) + ", word " + std::to_string(word + 1) + " is \"" +
+                                  std::string(one) +
+                                  "\"; after NAME and KEY expected user, admin, requests/min=N or tokens/min=N");
+      at_word = std::min(line.find_first_not_of(" \t", word_end), line.size());
+    }
+    keys.push_back(std::move(key));
   }
   if (keys.empty()) throw FileError(path, "holds no API key; expected one a line");
   return keys;

@@ -17,20 +17,21 @@ class Keys {
   /// Errors: UsageError for a key that is empty, too long or given twice, or has other characters than visible ASCII.
   explicit Keys(const std::vector<ApiKey>& keys);
   bool empty() const { return keys_.empty(); }
-  /// The name of the key in Authorization ("Bearer KEY") or x-api-key; null if there is none, or another. Every key is compared
-  /// over kBytes, whatever was sent, so that the time tells nothing of them.
-  const std::string* owner(const Request& request) const;
-
- private:
   struct Key {
     std::string name;
+    bool admin;
     std::array<unsigned char, kBytes> padded;
   };
+  /// The key in Authorization ("Bearer KEY") or x-api-key; null if there is none, or another. Every key is compared
+  /// over kBytes, whatever was sent, so that the time tells nothing of them.
+  const Key* find(const Request& request) const;
+
+ private:
   std::vector<Key> keys_;
 };
 
-/// The keys of a file: one a line, after a name and a space if it is to have one; empty lines and those with '#' in front are
-/// passed over. Errors: FileError with the line.
+/// The keys of a file: one a line, after a name and a space if it is to have one; then, in any order, "user" or "admin",
+/// "requests/min=N" and "tokens/min=N". Empty lines and those with '#' in front are ignored. Errors: FileError with the line.
 std::vector<ApiKey> read_keys(const std::string& path);
 
 }  // namespace vitrine::http

@@ -18,6 +18,7 @@ struct Request {
   Fields headers;      // values without surrounding spaces
   std::string body;
   std::string id;     // the client's x-request-id if it is usable, else one made here; the answer tells it
+  bool admin = true;  // the key may manage the server; true where nobody needs a key
   std::string owner;  // the name of the API key, else the address the request came from
 
   /// The value of the first header with that name in any case; null without one.

@@ -14,6 +14,8 @@ namespace vitrine::http {
 /// A key that opens the server, and what its user is called in logs and in Request::owner.
 struct ApiKey {
   std::string name, secret;
+  bool admin = true;                                       // Request::admin
+  int64_t requests_per_minute = 0, tokens_per_minute = 0;  // 0: no limit; for the handler to keep
 };
 
 struct ServerOptions {

@@ -175,6 +175,9 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
   choice.end = std::move(event);
   choice.ended = true;
   --running_;
+  const bool same_prompt = choice.index > 0 && choices_[choice.index - 1].prompt == choice.prompt;
+  service_.quotas().used(exchange_->request().owner,
+                         static_cast<double>(choice.tokens.size() + (same_prompt ? 0 : choice.prompt_ids.size())));
   if (choice.end.end == End::failed) fail(failed(choice.end));
   if (choice.end.end == End::cancelled) fail(ApiError(499, "cancelled", "the request was cancelled"));
   if (answered_) return;

@@ -13,6 +13,13 @@ ApiError unsupported(const std::string& field, const std::string& message) {
   return {501, "not_supported_error", message, field};
 }
 
+void check_admin(const http::Request& request) {
+  if (request.admin) return;
+  throw ApiError(403, "permission_denied",
+                 "the key \"" + request.owner + "\" may not use " + request.path +
+                     "; in the file of --api-key-file its role is user, and this needs admin");
+}
+
 std::string error_type(int status, ErrorForm form) {
   const bool anthropic = form == ErrorForm::anthropic;
   switch (status) {

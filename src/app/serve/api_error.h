@@ -23,6 +23,9 @@ struct ApiError : std::runtime_error {
 /// 501 for what this server does not do.
 ApiError unsupported(const std::string& field, const std::string& message);
 
+/// Errors: ApiError 403 for a key that may not manage the server.
+void check_admin(const http::Request& request);
+
 enum class ErrorForm { openai, anthropic, ollama };
 /// The form that clients of a path expect.
 ErrorForm error_form(const std::string& path);

@@ -15,7 +15,7 @@ namespace {
 constexpr double kLargestScale = 1e6;
 
 OrderedJson entry_json(const AdapterList::Entry& entry) {
-  return {{"id", entry.id}, {"name", entry.name}, {"path", entry.path}, {"scale", entry.scale}};
+  return {{"id", entry.id}, {"name", entry.name}, {"path", last_part(entry.path)}, {"scale", entry.scale}};
 }
 
 double scale_of(const OrderedJson& choice, const std::string& where) {

@@ -46,7 +46,7 @@ OrderedJson adapter_json(const Service& service, const AdapterList::Entry& entry
                       {"object", "model"},
                       {"created", service.started()},
                       {"owned_by", "vitrine"},
-                      {"root", entry.path},
+                      {"root", entry.name},
                       {"parent", service.name()},
                       {"max_model_len", service.engine().shape().context_length}};
   add_anthropic_members(json, service);

@@ -13,6 +13,7 @@ namespace vitrine::serve {
 void model_facts(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   InfoOptions options;
   OrderedJson json = OrderedJson::parse(to_json(model_info(service.engine().name(), options)).dump());
+  json["model"] = json["path"] = service.name();  // answers show no paths
   const ModelShape shape = service.engine().shape();
   json["n_layers"] = shape.n_layers;
   json["n_heads"] = shape.n_heads;

@@ -115,6 +115,7 @@ void inside_request(Service& service, const std::shared_ptr<http::Exchange>& exc
     if (const OrderedJson* several = fields.find("prompts")) check_streams(service, several->size(), "prompts");
   std::unique_lock training(service.training(), std::defer_lock);
   if (request.name == std::string_view("train")) {
+    check_admin(exchange->request());
     if (!training.try_lock()) {
       ApiError busy(429, "rate_limit_exceeded", "a run of training is under way; there is memory for one at a time");
       busy.retry_after = 1;
@@ -142,7 +143,7 @@ void live_model(Service& service, const std::shared_ptr<http::Exchange>& exchang
   const std::string& options = service.options().command_options;
   exchange->respond(json_response({{"model", service.name()},
                                    {"prompt", std::move(prompt)},
-                                   {"command_model", "--model " + shell_word(engine.name())},
+                                   {"command_model", "--model " + shell_word(service.name())},
                                    {"command_options", options}}));
 }
 

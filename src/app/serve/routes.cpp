@@ -48,6 +48,7 @@ constexpr size_t kWorkOfAByte = 64;
 constexpr size_t kMuchWork = size_t{32} << 20;
 
 void handle_body(const Route& route, Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  service.quotas().begin(exchange->request().owner);
   const size_t work = kWorkOfAByte * exchange->request().body.size();
   const GiveBackMemory give_back{work >= kMuchWork};
   const http::WorkCharge charge = exchange->charge(work);
@@ -123,7 +124,8 @@ const std::vector<Route>& routes() {
        template_fields},
       {"GET", "/props", props, "Model, sampling defaults, chat template."},
       {"GET", "/slots", slots, "The running sequences."},
-      {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format.", nullptr, openai, false, true},
+      {"GET", "/metrics", metrics, "Counters and histograms in Prometheus's text format.", nullptr, openai, false, true, false,
+       true},
       {"GET", "/v1/model", model_facts, "Facts about the model: shapes, hooks, numerics, memory."},
       of_request("/v1/inspect"),
       of_request("/v1/lens"),
@@ -136,11 +138,11 @@ const std::vector<Route>& routes() {
       {"POST", "/v1/pictures/{name}", picture, "One picture, as its numbers or as SVG.", picture_fields},
       {"GET", "/lora-adapters", list_adapters, "The loaded LoRA adapters, with their scales for requests that choose none."},
       {"POST", "/lora-adapters", set_adapter_scales, "Sets each adapter's scale; unlisted adapters get 0.", adapter_scale_fields,
-       openai, false, false, true},
+       openai, false, false, true, true},
       {"POST", "/v1/load_lora_adapter", load_adapter, "Loads an adapter from below a folder of --lora-folder.",
-       load_adapter_fields},
+       load_adapter_fields, openai, false, false, false, true},
       {"POST", "/v1/unload_lora_adapter", remove_adapter, "Removes an adapter; requests that use it finish first.",
-       remove_adapter_fields},
+       remove_adapter_fields, openai, false, false, false, true},
       {"GET", "/v1/live", live_model, "The initial prompt of the page at /explain, and the options of its command lines."},
       {"POST", "/v1/live/{request}", inside_request, live_summary.c_str(), live_fields},
       {"GET", "/openapi.json", openapi, "This API as an OpenAPI document.", nullptr, openai, true},
@@ -171,6 +173,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       if (!matches(route.path, request.path)) continue;
       if (request.method == route.method) {
         form = route.form;
+        if (route.admin) check_admin(request);
         if (route.fields == nullptr) return route.handle(service, exchange);
         check_type(request);
         return handle_body(route, service, exchange);

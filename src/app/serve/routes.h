@@ -19,6 +19,7 @@ struct Route {
   bool open = false;   // needs no key
   bool quick = false;  // is answered also while all request threads are busy
   bool list = false;   // the body is a list of objects with these fields
+  bool admin = false;  // for keys that may manage the server
 };
 
 const std::vector<Route>& routes();

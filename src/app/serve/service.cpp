@@ -18,14 +18,6 @@ constexpr const char* kPlainTemplate =
     "{% for message in messages %}{{ message.content }}"
     "{% if not loop.last or add_generation_prompt %}{{ '\\n\\n' }}{% endif %}{% endfor %}";
 
-// "models/tales9m/" is called "tales9m".
-std::string last_part(const std::string& name) {
-  std::filesystem::path path = name;
-  if (path.filename().empty()) path = path.parent_path();
-  const std::string last = path.filename().string();
-  return last.empty() || last == "." || last == ".." ? name : last;
-}
-
 // Of the tensors' names, shapes and first bytes: enough to tell one model from another, and quick.
 std::string fingerprint_of(const Engine& engine) {
   uint64_t hash = fnv1a(engine.shape().family);
@@ -65,6 +57,7 @@ Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOpti
       chat_reads_tools_(chat_ && chat_->reads_tools()),
       adapters_(adapters_of(engine, name_, options_)),
       end_tokens_(engine.end_tokens()),
+      quotas_(options_.quotas),
       scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {
   if (options_.lookup > 0) check_goes_back(engine);
 }
@@ -91,6 +84,13 @@ std::string Service::model_named(const std::optional<std::string>& wanted) const
 // Owners have no line feed: they are words of a file of keys, or addresses.
 std::string Service::prefix_scope(const std::string& owner, const std::string& salt) const {
   return (options_.share_prefixes ? "" : owner) + "\n" + salt;
+}
+
+std::string last_part(const std::string& name) {
+  std::filesystem::path path = name;
+  if (path.filename().empty()) path = path.parent_path();
+  const std::string last = path.filename().string();
+  return last.empty() || last == "." || last == ".." ? name : last;
 }
 
 std::string random_id(const std::string& prefix) {

@@ -14,6 +14,7 @@
 #include "schedule/scheduler.h"
 #include "serve/adapter_list.h"
 #include "serve/api_error.h"
+#include "serve/quotas.h"
 #include "serve/task_thread.h"
 
 namespace vitrine {
@@ -37,6 +38,7 @@ struct ServiceOptions {
   // Most likely tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send
   // them at once.
   size_t most_likeliest = size_t{1} << 21;
+  std::vector<KeyQuota> quotas = {};
   double mask_seconds = 10;                  // Grammar::mask_seconds
   double request_seconds = 0;                // for the texts of a request, which may ask for less; 0: no limit
   size_t answer_bytes = size_t{64} << 20;    // of an answer's text, for endpoints whose answers grow with what is sent
@@ -98,6 +100,7 @@ class Service {
   TaskThread& answers() { return answers_; }
   /// Requests that look inside the model and are under way (serve/inside.h).
   std::atomic<int>& inside() { return inside_; }
+  Quotas& quotas() { return quotas_; }
   /// Held by who takes a step of training, which needs memory for a copy of the weights.
   std::mutex& training() { return training_; }
 
@@ -116,10 +119,13 @@ class Service {
   std::vector<int32_t> end_tokens_;
   std::atomic<int> inside_{0};
   std::mutex training_;
+  Quotas quotas_;
   TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;
 };
 
+/// What answers show of a path: "tales9m" of "models/tales9m/".
+std::string last_part(const std::string& path);
 /// "chatcmpl-" and 24 random letters and digits.
 std::string random_id(const std::string& prefix);
 

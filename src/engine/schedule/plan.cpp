@@ -11,20 +11,30 @@ namespace vitrine {
 // Of reading one of its tokens, in tokens of a prompt that is only read.
 int64_t Running::cost_of(const Stream& stream) const { return stream.scores() ? cost_of_score_ : 1; }
 
+// Those that can go on, of owners who have not had more than their share.
+std::vector<Stream*> Running::whose_turn() {
+  std::vector<Stream*> can;
+  std::vector<std::string_view> owners;
+  for (auto& stream : streams_) {
+    if (stream->holds() || stream->over() || (!stream->listens() && waits(*stream))) continue;
+    can.push_back(stream.get());
+    if (owners.empty() || owners.back() != stream->owner()) owners.push_back(stream->owner());
+  }
+  shares_.keep(std::move(owners));
+  std::erase_if(can, [&](const Stream* stream) { return !shares_.may_run(stream->owner()); });
+  return can;
+}
+
 std::vector<Piece> Running::plan() {
   std::vector<Piece> pieces;
   std::vector<Stream*> readers, listening;
-  for (auto& stream : streams_) {
-    if (stream->holds() || stream->over()) continue;
-    if (stream->listens()) {
-      listening.push_back(stream.get());
-      continue;
-    }
-    if (waits(*stream)) continue;
-    if (stream->left() == 1)
-      pieces.emplace_back(stream.get(), 1);
+  for (Stream* const stream : whose_turn()) {
+    if (stream->listens())
+      listening.push_back(stream);
+    else if (stream->left() == 1)
+      pieces.emplace_back(stream, 1);
     else
-      readers.push_back(stream.get());
+      readers.push_back(stream);
   }
   const int64_t decoding = std::ssize(pieces);
   if (Stream* const alone = turn_of(listening, decoding + std::ssize(readers))) {

@@ -255,7 +255,10 @@ bool Running::step() {
     s.step_streams.add(static_cast<double>(pieces.size()));
     s.step_rows.add(static_cast<double>(rows));
   });
-  for (Piece& piece : pieces) after(piece, now);
+  for (Piece& piece : pieces) {
+    shares_.had(piece.stream->owner(), seconds * static_cast<double>(piece.rows()) / static_cast<double>(rows));
+    after(piece, now);
+  }
   end_those_over();
   return true;
 }

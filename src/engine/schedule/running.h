@@ -13,6 +13,7 @@
 #include "schedule/pace.h"
 #include "schedule/prefix_cache.h"
 #include "schedule/scheduler.h"
+#include "schedule/shares.h"
 #include "schedule/stream.h"
 
 namespace vitrine {
@@ -56,6 +57,7 @@ class Running {
   void find_beginning(Stream& stream);
   bool waits(Stream& stream);
   bool choose_for_holders();
+  std::vector<Stream*> whose_turn();
   std::vector<Piece> plan();
   Stream* turn_of(std::span<Stream* const> listening, int64_t others);
   void add_readers(std::vector<Piece>& pieces, std::vector<Stream*> readers, int64_t rows);
@@ -77,6 +79,7 @@ class Running {
   std::unique_ptr<KvCache> cache_;  // outlives the sequences in it
   PrefixCache prefixes_;
   Pace pace_;
+  Shares shares_;                                  // of owners
   std::vector<std::unique_ptr<Stream>> streams_;   // in the order they were admitted
   std::deque<std::unique_ptr<Stream>> preempted_;  // which gave their cache back
   bool listened_ = false;                          // the last step was one of a stream that listens

@@ -85,6 +85,16 @@ TEST(Keys, ComeFromAFile) {
   EXPECT_EQ(keys[1].secret, "sk-two");
   std::ofstream(path) << "a b c\n";
   EXPECT_THROW(read_keys(path), FileError);
+  std::ofstream(path) << "a sk-a user  tokens/min=1000 requests/min=60\nb sk-b\n";
+  const std::vector<ApiKey> limited = read_keys(path);
+  EXPECT_FALSE(limited[0].admin);
+  EXPECT_EQ(limited[0].tokens_per_minute, 1000);
+  EXPECT_EQ(limited[0].requests_per_minute, 60);
+  EXPECT_TRUE(limited[1].admin);
+  for (const char* wrong : {"a b tokens/min=", "a b tokens/min=0", "a b tokens/min=1x", "a b tokens=5"}) {
+    std::ofstream(path) << wrong << "\n";
+    EXPECT_THROW(read_keys(path), FileError) << wrong;
+  }
   std::ofstream(path) << "# none\n";
   EXPECT_THROW(read_keys(path), FileError);
 }

@@ -4,7 +4,7 @@
 #include <regex>
 #include <thread>
 
-#include "base/io.h"
+#include "base/mapped_file.h"
 #include "support.h"
 #include "vitrine/version.h"
 

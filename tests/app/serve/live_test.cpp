@@ -143,7 +143,7 @@ TEST_F(ServedLive, SaysWhatThePageBeginsWith) {
   const OrderedJson about = served.get("/v1/live").json();
   EXPECT_EQ(about["model"], "tales9m");
   EXPECT_EQ(about["prompt"], text);
-  EXPECT_EQ(about["command_model"], "--model " + served.alone.name());
+  EXPECT_EQ(about["command_model"], "--model tales9m");
   EXPECT_EQ(about["command_options"], "");
 }
 

@@ -102,6 +102,47 @@ TEST(Tenants, ARequestMaySayHowLongItWaits) {
   EXPECT_EQ(served.post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 4}, {"timeout", 600}}).status, 200);
 }
 
+TEST(Tenants, AUserMayNotManageTheServer) {
+  const Served served({}, std::string(VITRINE_SOURCE) + "/models/tales9m", {}, {{"alice", "a-key"}, {"bob", "b-key", false}});
+  EXPECT_EQ(served.ask("POST", "/lora-adapters", "[]", "a-key").status, 200);
+  EXPECT_EQ(served.ask("GET", "/metrics", "", "a-key").status, 200);
+  for (const auto& [method, path, body] : {std::tuple{"POST", "/lora-adapters", "[]"},
+                                           {"POST", "/v1/load_lora_adapter", R"({"lora_name": "a", "lora_path": "b"})"},
+                                           {"POST", "/v1/unload_lora_adapter", R"({"lora_name": "a"})"},
+                                           {"GET", "/metrics", ""},
+                                           {"POST", "/v1/live/train", R"({"prompt": "Once upon a time"})"}}) {
+    const Reply refused = served.ask(method, path, body, "b-key");
+    expect_error(refused, 403, "", "the key \"bob\" may not use");
+    EXPECT_EQ(refused.json()["error"]["code"], "permission_denied");
+  }
+  EXPECT_EQ(served.ask("GET", "/v1/models", "", "b-key").status, 200);
+}
+
+TEST(Tenants, AKeyHasSoManyRequestsAndTokensAMinute) {
+  ServiceOptions options;
+  options.quotas = {{"alice", 0, 20}, {"bob", 2, 0}};
+  const Served served(options, std::string(VITRINE_SOURCE) + "/models/tales9m", {}, kKeys);
+  EXPECT_EQ(served.ask("POST", "/v1/completions", secret_prompt().dump(), "a-key").status, 200);
+  const Reply refused = served.ask("POST", "/v1/completions", secret_prompt().dump(), "a-key");
+  expect_error(refused, 429, "", "has used its 20 tokens of a minute");
+  EXPECT_NE(refused.header("Retry-After"), "");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(served.ask("POST", "/tokenize", R"({"content": "a"})", "b-key").status, 200);
+  expect_error(served.ask("POST", "/tokenize", R"({"content": "a"})", "b-key"), 429, "", "has used its 2 requests of a minute");
+}
+
+TEST(Tenants, NoAnswerShowsAPathOfTheMachine) {
+  const Served served;
+  const std::string folder = VITRINE_SOURCE;
+  const OrderedJson prompt = {{"prompt", "Once upon a time"}};
+  OrderedJson inspect = prompt;
+  inspect["hooks"] = {"blocks.0.hook_resid_post[positions=-1]"};
+  for (const Reply& reply :
+       {served.get("/props"), served.get("/v1/models"), served.get("/v1/model"), served.get("/lora-adapters"),
+        served.get("/v1/live"), served.post("/v1/attribute", {{"prompt", "Once upon a time"}, {"steps", 1}}),
+        served.post("/v1/inspect", inspect)})
+    EXPECT_EQ(reply.body.find(folder), std::string::npos) << reply.body.substr(reply.body.find(folder), 200);
+}
+
 // Each property may be there or not, so that there are more ways to go on than the library follows.
 TEST(Tenants, ASchemaOfTooManyWaysIsTheClientsError) {
   if (!has_grammars()) GTEST_SKIP() << "this build has no llguidance";

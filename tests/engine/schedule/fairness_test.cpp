@@ -102,6 +102,26 @@ TEST(Fairness, AnOwnerHasSoManyPlacesAtOnce) {
   EXPECT_EQ(most, 2);
 }
 
+// All once had a token of each step, and the step took as long as those of the many.
+TEST(Fairness, OwnersShareTheTimeOfSteps) {
+  Scheduler scheduler(engine(), {});
+  std::vector<Heard> many;
+  const auto one = std::make_shared<Collector>();
+  {
+    const Gate gate(scheduler);
+    for (int i = 0; i < 12; ++i) {
+      many.push_back(std::make_shared<Collector>());
+      scheduler.submit({.prompt = prompt(), .options = {.max_tokens = 200, .ignore_eos = true}, .owner = "many"}, many.back());
+    }
+    scheduler.submit({.prompt = prompt(), .options = {.max_tokens = 200, .ignore_eos = true}, .owner = "one"}, one);
+  }
+  one->wait();
+  EXPECT_EQ(one->tokens.size(), 200u);
+  for (const Heard& h : many) EXPECT_EQ(h->times_ended, 0);
+  for (const Heard& h : many) h->wait();
+  for (const Heard& h : many) EXPECT_EQ(h->tokens, one->tokens);
+}
+
 TEST(Fairness, ALateStreamFailsByItsDeadline) {
   Scheduler scheduler(engine(), {.running = 1});
   const auto runs = std::make_shared<Collector>(), waits = std::make_shared<Collector>(), in_time = std::make_shared<Collector>();
