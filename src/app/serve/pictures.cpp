@@ -10,10 +10,25 @@
 
 namespace vitrine::serve {
 
+namespace {
+
+// `text` with the model's name where its path stands.
+std::string with_name(std::string text, const std::string& path, const std::string& name) {
+  for (size_t at = 0; !path.empty() && (at = text.find(path, at)) != std::string::npos; at += name.size())
+    text.replace(at, path.size(), name);
+  return text;
+}
+
+}  // namespace
+
 void model_facts(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   InfoOptions options;
   OrderedJson json = OrderedJson::parse(to_json(model_info(service.engine().name(), options)).dump());
-  json["model"] = json["path"] = service.name();  // answers show no paths
+  // Answers show no paths.
+  const std::string path = json["path"];
+  for (const char* const where : {"tokenizer", "no_tokenizer"})
+    if (json.contains(where) && json[where].is_string()) json[where] = with_name(json[where], path, service.name());
+  json["model"] = json["path"] = service.name();
   const ModelShape shape = service.engine().shape();
   json["n_layers"] = shape.n_layers;
   json["n_heads"] = shape.n_heads;
