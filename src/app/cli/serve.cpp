@@ -19,7 +19,9 @@
 #include "cli/stop_signals.h"
 #include "cli/study.h"
 #include "model/abilities.h"
+#include "serve/model_routes.h"
 #include "serve/routes.h"
+#include "serve/served_models.h"
 
 namespace vitrine::cli {
 namespace {
@@ -68,6 +70,66 @@ std::string command_options(ModelOptions o) {
   return words.empty() ? words : words.substr(1);
 }
 
+bool is_stuck(const serve::ServedModel& model) {
+  return model.service != nullptr && model.service->is_stuck(model.service->scheduler().stats());
+}
+
+// The first model has all that the flags say; of the others, what does not belong to one model.
+serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::ServerOptions& http) {
+  serve::ServiceOptions common = o.service.service();
+  common.most_inside = std::clamp(http.request_threads - 1, 1, common.most_inside);
+  common.answer_bytes = http.answer_bytes;
+  for (const http::ApiKey& key : http.keys)
+    common.quotas.push_back({key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
+  common.shared_quotas = std::make_shared<serve::Quotas>(common.quotas);
+
+  serve::ServedModelsOptions options;
+  options.models = o.service.other_models();
+  if (options.models.empty() || !o.model.model.empty()) {
+    const std::string path = model_or_shipped(o.model.model);
+    options.models.insert(options.models.begin(), {o.service.name.empty() ? serve::last_part(path) : o.service.name, path});
+  } else if (!o.service.name.empty()) {
+    options.models.front().name = o.service.name;
+  }
+  serve::ModelToServe& first = options.models.front();
+  first.others = common.aliases;
+  for (const serve::AdapterToLoad& adapter : common.adapters)
+    first.others.push_back(adapter.name.empty() ? serve::last_part(adapter.path) : adapter.name);
+  first.any_name = common.any_model;
+  options.most = o.service.most_models;
+  options.keep_seconds = o.service.keep_alive;
+  options.most_waiting = o.service.queue;
+  options.metrics = common.metrics;
+  options.say = [](const std::string& what) { log("{}", visible_message(what)); };
+  const bool several = options.models.size() > 1;
+  if (!several) options.keep_seconds = -1;
+  options.load = [o, common, several, keys = http.keys.size(), name = first.name](const serve::ModelToServe& model) {
+    ModelOptions run = o.model;
+    run.model = model.path;
+    const bool is_first = model.name == name;
+    if (!is_first) run.adapter.clear();
+    const auto open = [&] { return open_engine(run); };
+    const auto options_of = [&](Engine& engine) {
+      require_causal(engine.model(), engine.name(), "Serving completions");
+      serve::ServiceOptions answers = common;
+      answers.command_options = command_options(run);
+      if (several) answers.name = model.name;
+      if (is_first) {
+        if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
+        answers.lens_file = o.lens.empty() ? "" : serve::last_part(o.lens);  // answers show no paths
+      } else {
+        answers.aliases = {};
+        answers.any_model = false;
+        answers.chat_template = {};
+        answers.adapters = {};
+      }
+      return answers;
+    };
+    return std::make_unique<serve::LoadedModel>(open, o.service.scheduling(keys), options_of);
+  };
+  return options;
+}
+
 void run_serve(const ServeArguments& o) {
   http::ServerOptions options = o.flags.options();
   options.open_paths = serve::open_paths();
@@ -78,39 +140,35 @@ void run_serve(const ServeArguments& o) {
   ServiceManager manager;
   std::signal(SIGUSR1, SIG_IGN);  // of scripts for other servers, which open their log again
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
-  Engine engine = open_engine(o.model);
-  require_causal(engine.model(), engine.name(), "Serving completions");
-  serve::ServiceOptions answers = o.service.service();
-  answers.most_inside = std::clamp(options.request_threads - 1, 1, answers.most_inside);
-  answers.answer_bytes = options.answer_bytes;
-  answers.command_options = command_options(o.model);
-  if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
-  answers.lens_file = o.lens.empty() ? "" : serve::last_part(o.lens);  // answers show no paths
-  for (const http::ApiKey& key : options.keys)
-    answers.quotas.push_back(
-        {key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
-  serve::Service service(engine, o.service.scheduling(options.keys.size()), std::move(answers));
-  http::Server server(std::move(options),
-                      [&service](const std::shared_ptr<http::Exchange>& exchange) { serve::answer(service, exchange); });
+  serve::ServedModels models(models_to_serve(o, options));
+  // Who holds it keeps it loaded.
+  std::shared_ptr<serve::Service> first = models.list().front().service;
+  const bool several = models.options().models.size() > 1;
+  http::Server server(std::move(options), [&](const std::shared_ptr<http::Exchange>& exchange) {
+    if (several) return serve::answer(models, exchange);
+    serve::answer(*first, exchange);
+  });
   if (o.model.json) {
     print_json({{"url", server.url()},
-                {"model", service.name()},
-                {"positions", service.scheduler().positions()},
-                {"parallel", service.scheduling().running}});
+                {"model", first->name()},
+                {"positions", first->scheduler().positions()},
+                {"parallel", first->scheduling().running}});
     finish_output();
   }
   log("listening on {}", server.url());
-  say_what_runs(service, o.service.context);
-  manager.ready(fmt::format("{} at {}", visible_message(service.name()), server.url()));
+  say_what_runs(*first, o.service.context);
+  if (several) log("{} models are loaded when requests name them", models.options().models.size());
+  manager.ready(fmt::format("{} at {}", visible_message(first->name()), server.url()));
+  if (several) first = nullptr;
   const auto tell = [&] {
-    if (manager.is_due() && !service.is_stuck(service.scheduler().stats())) manager.alive();
+    if (manager.is_due() && std::ranges::none_of(models.list(), is_stuck)) manager.alive();
   };
   while (!StopSignals::asked()) {
     tell();
     std::this_thread::sleep_for(kLook);
   }
   manager.stopping();
-  service.scheduler().drain();
+  models.drain();
   server.stop_accepting();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(o.flags.drain_seconds);
   while (!server.quiet() && std::chrono::steady_clock::now() < deadline) {

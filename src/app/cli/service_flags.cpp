@@ -1,5 +1,9 @@
 #include "cli/service_flags.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "cli/lora_option.h"
@@ -62,6 +66,21 @@ serve::ServiceOptions ServiceFlags::service() const {
   return options;
 }
 
+std::vector<serve::ModelToServe> ServiceFlags::other_models() const {
+  std::vector<serve::ModelToServe> list;
+  for (const std::string& word : models) {
+    const size_t equals = word.find('=');
+    if (std::filesystem::is_directory(word) || equals == std::string::npos) {
+      std::ranges::move(serve::models_in(word), std::back_inserter(list));
+      continue;
+    }
+    if (equals == 0 || equals + 1 == word.size())
+      throw UsageError("--models is " + word + "; expected a folder of models, or a name and a model: tales=models/tales9m");
+    list.push_back({word.substr(0, equals), word.substr(equals + 1)});
+  }
+  return list;
+}
+
 void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_option("--name", flags.name, "The model's name in answers; default: the last part of --model")
       ->type_name("NAME")
@@ -71,6 +90,21 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
       ->delimiter(',')
       ->expected(1)
       ->take_all();
+  app.add_option(
+         "--models", flags.models,
+         "More models, which requests choose by name and which are loaded then: those in FOLDER (subfolders with a "
+         "config.json and .gguf files), or one by a name of its own. May be repeated. The first model is that of --model, or "
+         "without it the first of these")
+      ->type_name("FOLDER|NAME=MODEL")
+      ->expected(1)
+      ->take_all()
+      ->check(not_empty());
+  add_count(app, "--models-max", flags.most_models, 0, 1 << 16,
+            "Models that are loaded at once; the one that was used least recently makes room. 0 (default): as memory allows");
+  app.add_option("--keep-alive", flags.keep_alive,
+                 "Unload a model after so many seconds without a request; negative (default): when others need the room")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(-1e9, 1e9));
   app.add_flag("--any-model", flags.any_model, "Accept any model name in requests, and use it in the answer");
   app.add_flag("--strict-fields", flags.strict_fields, "Refuse unknown fields instead of listing them in the answer");
   app.add_option("--template", flags.template_path, "A Jinja template instead of the model's own")

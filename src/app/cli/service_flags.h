@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "schedule/scheduler.h"
-#include "serve/service.h"
+#include "serve/served_models.h"
 
 namespace vitrine::cli {
 
@@ -18,6 +18,9 @@ struct ServiceFlags {
   double mask_seconds = 10, request_seconds = 0, stuck_seconds = 600;
 
   std::vector<std::string> lora, lora_modules, lora_folders;
+  std::vector<std::string> models;
+  int64_t most_models = 0;
+  double keep_alive = -1;
   bool lora_without_apply = false;
   int64_t most_loras = 16, lora_mb = 1024;
 
@@ -25,6 +28,8 @@ struct ServiceFlags {
   SchedulerOptions scheduling(size_t keys) const;
   /// Errors: FileError of the template; UsageError for an adapter that is not named as it should be.
   serve::ServiceOptions service() const;
+  /// Those of --models. Errors: FileError of a folder; UsageError for a word that is none and names no model.
+  std::vector<serve::ModelToServe> other_models() const;
 };
 
 void add_service_flags(CLI::App& app, ServiceFlags& flags);

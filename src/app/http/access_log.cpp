@@ -55,6 +55,7 @@ void AccessLog::write(const AccessEntry& e) {
                                  {"bytes", e.bytes},
                                  {"ms", std::round(e.ms * 1000) / 1000},
                                  {"owner", e.owner}};
+  if (!e.model.empty()) line["model"] = e.model;
   if (e.gone) line["gone"] = true;
   std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   {

@@ -35,6 +35,10 @@ class Answer::Handle : public Exchange {
     charge.add(bytes, kPatience);
     return charge;
   }
+  void name_model(const std::string& name) override {
+    const std::lock_guard lock(answer_->mutex_);
+    answer_->model_ = name;
+  }
 
  private:
   std::shared_ptr<Answer> answer_;
@@ -135,6 +139,11 @@ void Answer::finish() {
   const std::lock_guard lock(mutex_);
   finished_ = true;
   gone = std::exchange(gone_, nullptr);
+}
+
+std::string Answer::model() const {
+  const std::lock_guard lock(mutex_);
+  return model_;
 }
 
 bool Answer::left() const {

@@ -23,6 +23,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::shared_ptr<Exchange> make_exchange();
 
   const Request& request() const { return request_; }
+  /// What Exchange::name_model told; "": nothing.
+  std::string model() const;
 
   /// What is new since the last call.
   struct News {
@@ -58,7 +60,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::optional<Response> head_;
-  std::string bytes_;
+  std::string bytes_, model_;
   std::function<void()> gone_;
   bool answered_ = false, streams_ = false, ended_ = false, abandoned_ = false, broken_ = false, too_slow_ = false;
   bool left_ = false, finished_ = false;

@@ -81,7 +81,7 @@ struct Connection::Turn {
   const Clock::time_point began = Clock::now();
   Request request;
   Fields headers;  // of the answer, besides the route's
-  std::string id, method, owner;
+  std::string id, method, owner, model;
   WorkCharge held;    // for its body and its answer
   bool runs = false;  // counted in Shared::running
   int status = 0;
@@ -470,7 +470,8 @@ void Connection::finish(Turn& turn, bool gone) {
   ++shared_->requests;
   if (gone) ++shared_->gone;
   const std::chrono::duration<double, std::milli> ms = Clock::now() - turn.began;
-  shared_->log.write({turn.id, turn.method, turn.request.path, turn.owner, turn.status, turn.bytes, ms.count(), gone});
+  shared_->log.write(
+      {turn.id, turn.method, turn.request.path, turn.owner, turn.status, turn.bytes, ms.count(), gone, turn.model});
 }
 
 Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) {
@@ -537,6 +538,7 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
     answer.leave();
     if (turn.status == 0) turn.status = 499;  // the client has closed the request
   }
+  turn.model = answer.model();
   finish(turn, !complete || failed_ || answer.left());
 }
 

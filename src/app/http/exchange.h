@@ -37,6 +37,8 @@ class Exchange {
   /// Takes memory for this request's work from ServerOptions::work_bytes, and waits a moment if others have it. Errors:
   /// OverBudget.
   virtual WorkCharge charge(size_t bytes) = 0;
+  /// The model that answers, for the log of a server that has several.
+  virtual void name_model(const std::string&) {}
 };
 
 /// Runs on a request thread (ServerOptions::request_threads) and may take its time, or keep the exchange and return. An

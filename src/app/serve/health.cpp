@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "serve/endpoints.h"
+#include "serve/model_lists.h"
 
 namespace vitrine::serve {
 namespace {
@@ -16,20 +17,36 @@ void answer_ok(const std::shared_ptr<http::Exchange>& exchange) { exchange->resp
 
 }  // namespace
 
+void check_health(std::span<const ServedModel> models) {
+  for (const ServedModel& model : models) {
+    if (model.service == nullptr) continue;
+    const SchedulerStats stats = stats_unless_draining(*model.service);
+    if (model.service->is_stuck(stats))
+      throw ApiError(
+          503, "stuck",
+          fmt::format("a step of the model {}or a job takes {:.0f} seconds already; --stuck-seconds allows {:g}",
+                      models.size() > 1 ? model.name + " " : "", stats.busy_seconds_now, model.service->options().stuck_seconds));
+  }
+}
+
+void check_ready(std::span<const ServedModel> models) {
+  for (const ServedModel& model : models) {
+    if (model.service == nullptr) continue;
+    const SchedulerStats stats = stats_unless_draining(*model.service);
+    if (const int64_t places = model.service->scheduling().waiting; stats.waiting >= places)
+      throw ApiError(503, "queue_full",
+                     fmt::format("{} of {} places in the queue{} are taken", stats.waiting, places,
+                                 models.size() > 1 ? " of the model " + model.name : ""));
+  }
+}
+
 void health(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  const SchedulerStats stats = stats_unless_draining(service);
-  if (service.is_stuck(stats))
-    throw ApiError(503, "stuck",
-                   fmt::format("a step of the model or a job takes {:.0f} seconds already; --stuck-seconds allows {:g}",
-                               stats.busy_seconds_now, service.options().stuck_seconds));
+  check_health(only(service));
   answer_ok(exchange);
 }
 
 void ready(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  const SchedulerStats stats = stats_unless_draining(service);
-  if (stats.waiting >= service.scheduling().waiting)
-    throw ApiError(503, "queue_full",
-                   fmt::format("{} of {} places in the queue are taken", stats.waiting, service.scheduling().waiting));
+  check_ready(only(service));
   answer_ok(exchange);
 }
 

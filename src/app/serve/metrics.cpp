@@ -2,48 +2,70 @@
 // clients give a process.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "kernels/table.h"
 #include "serve/endpoints.h"
+#include "serve/model_lists.h"
 #include "serve/process.h"
 #include "vitrine/version.h"
 
 namespace vitrine::serve {
 namespace {
 
+/// Samples by the name of their metric: those of several models stand together.
 class MetricsText {
  public:
+  /// Of what follows; "": it has no label.
+  void set_model(const std::string& name) { model_ = name.empty() ? "" : fmt::format("model=\"{}\"", escaped(name)); }
+
   void value(const char* type, const char* name, const char* help, double value) {
-    text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n{0} {3}\n", name, type, help, value);
+    family(name, help, type) += fmt::format("{}{} {}\n", name, braced({}), value);
   }
   void counter(const char* name, const char* help, double v) { value("counter", name, help, v); }
   void gauge(const char* name, const char* help, double v) { value("gauge", name, help, v); }
   void histogram(const char* name, const char* help, const Histogram& h) {
-    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
+    std::string& text = family(name, help, "histogram");
     uint64_t below = 0;
     for (size_t i = 0; i < h.bounds.size(); ++i) {
       below += h.counts[i];
-      text_ += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, h.bounds[i], below);
+      text += fmt::format("{}_bucket{} {}\n", name, braced(fmt::format("le=\"{}\"", h.bounds[i])), below);
     }
-    text_ += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, h.count, h.sum);
+    text += fmt::format("{0}_bucket{3} {1}\n{0}_sum{4} {2}\n{0}_count{4} {1}\n", name, h.count, h.sum, braced("le=\"+Inf\""),
+                        braced({}));
   }
   void labeled(const char* name, const char* help, const char* label,
                std::initializer_list<std::pair<const char*, double>> values) {
-    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} counter\n", name, help);
-    for (const auto& [word, v] : values) text_ += fmt::format("{}{{{}=\"{}\"}} {}\n", name, label, word, v);
+    std::string& text = family(name, help, "counter");
+    for (const auto& [word, v] : values) text += fmt::format("{}{} {}\n", name, braced(fmt::format("{}=\"{}\"", label, word)), v);
   }
   /// A gauge of 1 whose labels tell something.
   void info(const char* name, const char* help, std::initializer_list<std::pair<const char*, std::string>> labels) {
-    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n{0}{{", name, help);
-    const char* comma = "";
-    for (const auto& [label, word] : labels) text_ += fmt::format("{}{}=\"{}\"", std::exchange(comma, ","), label, escaped(word));
-    text_ += "} 1\n";
+    std::string all;
+    for (const auto& [label, word] : labels) all += fmt::format("{}{}=\"{}\"", all.empty() ? "" : ",", label, escaped(word));
+    family(name, help, "gauge") += fmt::format("{}{{{}}} 1\n", name, all);
   }
-  std::string take() && { return std::move(text_); }
+  std::string take() && {
+    std::string text;
+    for (const Family& family : families_) text += family.head + family.samples;
+    return text;
+  }
 
  private:
+  struct Family {
+    std::string name, head, samples;
+  };
+  std::string& family(const char* name, const char* help, const char* type) {
+    const auto found = std::ranges::find(families_, name, &Family::name);
+    if (found != families_.end()) return found->samples;
+    return families_.emplace_back(name, fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type), "").samples;
+  }
+  std::string braced(const std::string& labels) const {
+    if (labels.empty() && model_.empty()) return "";
+    return "{" + labels + (labels.empty() || model_.empty() ? "" : ",") + model_ + "}";
+  }
   static std::string escaped(std::string_view word) {
     std::string out;
     for (const char c : word) {
@@ -52,7 +74,8 @@ class MetricsText {
     }
     return out;
   }
-  std::string text_;
+  std::vector<Family> families_;
+  std::string model_;
 };
 
 void add_process(MetricsText& m, std::time_t started) {
@@ -69,12 +92,9 @@ void add_process(MetricsText& m, std::time_t started) {
 
 double rate(uint64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 
-std::string metrics_text(const SchedulerStats& s, const Service& service) {
+void add_model(MetricsText& m, Service& service) {
+  const SchedulerStats s = service.scheduler().stats();
   const AdapterList::Size adapters = service.adapters().size();
-  MetricsText m;
-  m.info("vitrine_build_info", "Version and kernels of this program, and its model.",
-         {{"version", version()}, {"kernels", kernels().name}, {"model", service.name()}});
-  add_process(m, service.started());
   const auto d = [](auto n) { return static_cast<double>(n); };
   m.gauge("vitrine_streams_running", "Streams that run.", d(s.running));
   m.gauge("vitrine_streams_reading", "Streams among them that read their prompt.", d(s.reading));
@@ -131,18 +151,39 @@ std::string metrics_text(const SchedulerStats& s, const Service& service) {
   m.gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second.", rate(s.new_tokens, s.decode_seconds));
   m.gauge("llamacpp:requests_processing", "Streams that run.", d(s.running));
   m.gauge("llamacpp:requests_deferred", "Streams that wait.", d(s.waiting));
+}
+
+std::string metrics_text(std::span<const ServedModel> models, std::time_t started) {
+  const bool several = models.size() > 1;
+  MetricsText m;
+  for (const ServedModel& model : models)
+    m.info("vitrine_build_info", "Version and kernels of this program, and its model.",
+           {{"version", version()}, {"kernels", kernels().name}, {"model", model.name}});
+  add_process(m, started);
+  for (const ServedModel& model : models) {
+    m.set_model(several ? model.name : "");
+    if (several) {
+      m.gauge("vitrine_model_loaded", "1 while the model is loaded.", model.service != nullptr ? 1 : 0);
+      m.counter("vitrine_model_loads_total", "Times the model was loaded.", static_cast<double>(model.loads));
+    }
+    if (model.service != nullptr) add_model(m, *model.service);
+  }
   return std::move(m).take();
 }
 
 }  // namespace
 
-void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  if (!service.options().metrics) throw unsupported("", "this server was started without /metrics");
+http::Response metrics_response(std::span<const ServedModel> models, std::time_t started) {
   http::Response response;
   response.type = "text/plain; version=0.0.4; charset=utf-8";
-  response.headers.emplace_back("Process-Start-Time-Unix", std::to_string(service.started()));
-  response.body = metrics_text(service.scheduler().stats(), service);
-  exchange->respond(std::move(response));
+  response.headers.emplace_back("Process-Start-Time-Unix", std::to_string(started));
+  response.body = metrics_text(models, started);
+  return response;
+}
+
+void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  if (!service.options().metrics) throw unsupported("", "this server was started without /metrics");
+  exchange->respond(metrics_response(only(service), service.started()));
 }
 
 }  // namespace vitrine::serve

@@ -3,15 +3,17 @@
 
 #include "base/utc_time.h"
 #include "serve/endpoints.h"
+#include "serve/model_lists.h"
+#include "serve/process.h"
 
 namespace vitrine::serve {
 namespace {
 
 // What Anthropic's clients read of a model.
-void add_anthropic_members(OrderedJson& json, const Service& service) {
+void add_anthropic_members(OrderedJson& json, std::time_t created) {
   json["type"] = "model";
   json["display_name"] = json["id"];
-  json["created_at"] = utc_time(std::chrono::system_clock::from_time_t(service.started()));
+  json["created_at"] = utc_time(std::chrono::system_clock::from_time_t(created));
 }
 
 OrderedJson model_json(const Service& service) {
@@ -37,7 +39,7 @@ OrderedJson model_json(const Service& service) {
                         {"n_embd", shape.d_model},
                         {"n_params", parameters},
                         {"size", opened.checkpoint.bytes()}}}};
-  add_anthropic_members(json, service);
+  add_anthropic_members(json, service.started());
   return json;
 }
 
@@ -49,11 +51,38 @@ OrderedJson adapter_json(const Service& service, const AdapterList::Entry& entry
                       {"root", entry.name},
                       {"parent", service.name()},
                       {"max_model_len", service.engine().shape().context_length}};
-  add_anthropic_members(json, service);
+  add_anthropic_members(json, service.started());
+  return json;
+}
+
+// Of one that is not loaded: its files have not been read.
+OrderedJson unloaded_json(const ServedModel& model) {
+  const std::time_t started = process_started();
+  OrderedJson json = {{"id", model.name}, {"object", "model"}, {"created", started}, {"owned_by", "vitrine"}};
+  json["meta"] = {{"size", model.bytes}};
+  add_anthropic_members(json, started);
   return json;
 }
 
 }  // namespace
+
+OrderedJson models_json(std::span<const ServedModel> models) {
+  OrderedJson list = OrderedJson::array();
+  const auto add = [&](OrderedJson json, bool loaded) {
+    if (models.size() > 1) json["loaded"] = loaded;
+    list.push_back(std::move(json));
+  };
+  for (const ServedModel& model : models) {
+    if (model.service == nullptr) {
+      add(unloaded_json(model), false);
+      continue;
+    }
+    add(model_json(*model.service), true);
+    for (const AdapterList::Entry& entry : model.service->adapters().all()) add(adapter_json(*model.service, entry), true);
+  }
+  const OrderedJson first = list.front()["id"], last = list.back()["id"];
+  return {{"object", "list"}, {"data", std::move(list)}, {"has_more", false}, {"first_id", first}, {"last_id", last}};
+}
 
 const Field& model_field() {
   static const Field field{"model", type::text, "The model's name, an alias, or nothing."};
@@ -61,11 +90,7 @@ const Field& model_field() {
 }
 
 void models(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  OrderedJson list = OrderedJson::array({model_json(service)});
-  for (const AdapterList::Entry& entry : service.adapters().all()) list.push_back(adapter_json(service, entry));
-  const OrderedJson first = list.front()["id"], last = list.back()["id"];
-  exchange->respond(json_response(
-      {{"object", "list"}, {"data", std::move(list)}, {"has_more", false}, {"first_id", first}, {"last_id", last}}));
+  exchange->respond(json_response(models_json(only(service))));
 }
 
 void model(Service& service, const std::shared_ptr<http::Exchange>& exchange) {

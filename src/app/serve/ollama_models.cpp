@@ -10,7 +10,9 @@
 #include "base/utc_time.h"
 #include "model/load.h"
 #include "serve/endpoints.h"
+#include "serve/model_lists.h"
 #include "serve/ollama.h"
+#include "serve/process.h"
 #include "serve/tool_calls.h"
 #include "vitrine/version.h"
 
@@ -53,9 +55,8 @@ OrderedJson details_json(const Service& service) {
 std::string started_at(const Service& service) { return utc_time(std::chrono::system_clock::from_time_t(service.started())); }
 
 // The model and its adapters, each with `more`.
-OrderedJson list_json(const Service& service, const OrderedJson& more) {
+void add_models(OrderedJson& list, const Service& service, const OrderedJson& more) {
   const std::string& print = service.fingerprint();
-  OrderedJson list = OrderedJson::array();
   const auto add = [&](const std::string& name) {
     OrderedJson json = {{"name", ollama_name(name)},
                         {"model", ollama_name(name)},
@@ -68,12 +69,58 @@ OrderedJson list_json(const Service& service, const OrderedJson& more) {
   };
   add(service.name());
   for (const AdapterList::Entry& entry : service.adapters().all()) add(entry.name);
-  return {{"models", std::move(list)}};
+}
+
+// Of one that is not loaded: what its files hold is not known.
+OrderedJson ollama_unloaded_json(const ServedModel& model) {
+  return {{"name", ollama_name(model.name)},
+          {"model", ollama_name(model.name)},
+          {"modified_at", utc_time(std::chrono::system_clock::from_time_t(process_started()))},
+          {"size", model.bytes},
+          {"digest", ""},
+          {"details",
+           {{"parent_model", ""},
+            {"format", model.path.ends_with(".gguf") ? "gguf" : "safetensors"},
+            {"family", ""},
+            {"families", OrderedJson::array()},
+            {"parameter_size", ""},
+            {"quantization_level", ""}}}};
+}
+
+std::string end_of(const ServedModel& model) {
+  if (!model.seconds_left) return "9999-12-31T23:59:59Z";  // it stays
+  return utc_time(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                                                         std::chrono::duration<double>(*model.seconds_left)));
 }
 
 }  // namespace
 
-Field ollama_keep_alive_field() { return Field::ignored("keep_alive", "The model stays loaded as long as the server runs."); }
+OrderedJson ollama_tags_json(std::span<const ServedModel> models) {
+  OrderedJson list = OrderedJson::array();
+  for (const ServedModel& model : models) {
+    if (model.service != nullptr)
+      add_models(list, *model.service, OrderedJson::object());
+    else
+      list.push_back(ollama_unloaded_json(model));
+  }
+  return {{"models", std::move(list)}};
+}
+
+OrderedJson ollama_ps_json(std::span<const ServedModel> models) {
+  OrderedJson list = OrderedJson::array();
+  for (const ServedModel& model : models)
+    if (model.service != nullptr)
+      add_models(list, *model.service,
+                 {{"expires_at", end_of(model)}, {"size_vram", 0}, {"context_length", model.service->scheduler().positions()}});
+  return {{"models", std::move(list)}};
+}
+
+Field ollama_keep_alive_field() {
+  return Field::ignored(
+      "keep_alive",
+      "Of several models (--models): seconds, or a time such as \"5m\", that this one stays loaded after the answer; "
+      "0: it is unloaded then; negative: it stays. A single model always stays.");
+}
 
 int64_t ollama_nanoseconds(double milliseconds) { return std::max<int64_t>(1, std::llround(milliseconds * 1e6)); }
 
@@ -111,13 +158,11 @@ void ollama_version(Service&, const std::shared_ptr<http::Exchange>& exchange) {
 }
 
 void ollama_tags(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  exchange->respond(json_response(list_json(service, OrderedJson::object())));
+  exchange->respond(json_response(ollama_tags_json(only(service))));
 }
 
 void ollama_ps(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  exchange->respond(json_response(list_json(service, {{"expires_at", "9999-12-31T23:59:59Z"},  // it stays
-                                                      {"size_vram", 0},
-                                                      {"context_length", service.scheduler().positions()}})));
+  exchange->respond(json_response(ollama_ps_json(only(service))));
 }
 
 const std::vector<Field>& ollama_show_fields() {

@@ -8,6 +8,11 @@
 #include <string>
 
 namespace vitrine::serve {
+namespace {
+const std::time_t kStarted = std::time(nullptr);
+}
+
+std::time_t process_started() { return kStarted; }
 
 ProcessStats process_stats() {
   ProcessStats stats;

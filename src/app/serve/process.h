@@ -1,6 +1,7 @@
 #pragma once
 // What the operating system tells of this process.
 #include <cstdint>
+#include <ctime>
 
 namespace vitrine::serve {
 
@@ -10,6 +11,8 @@ struct ProcessStats {
   int64_t open_files = 0, most_files = 0;  // descriptors; as many as it may have
   int64_t threads = 0;
 };
+/// When this program started.
+std::time_t process_started();
 /// What cannot be read is 0.
 ProcessStats process_stats();
 

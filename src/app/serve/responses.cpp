@@ -332,9 +332,7 @@ ResponsePrompt read_prompt(Fields& fields, Service& service) {
 const std::vector<Field>& response_tokens_fields() {
   static const std::vector<Field> table = [] {
     constexpr const char* none = "Adds no tokens.";
-    return joined(
-        {input_fields(),
-         {Field::ignored("text", none), Field::ignored("parallel_tool_calls", none)}});
+    return joined({input_fields(), {Field::ignored("text", none), Field::ignored("parallel_tool_calls", none)}});
   }();
   return table;
 }
@@ -390,28 +388,29 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   if (sampled.options.constraint != nullptr) request.prompt.constrain();
   const std::optional<std::string> instructions = fields.text("instructions");
   const OrderedJson *tools = fields.find("tools"), *choice = fields.find("tool_choice");
-  request.head = {{"id", random_id("resp_")},
-                  {"object", "response"},
-                  {"created_at", std::time(nullptr)},
-                  {"status", "in_progress"},
-                  {"error", nullptr},
-                  {"incomplete_details", nullptr},
-                  {"instructions", instructions ? OrderedJson(*instructions) : OrderedJson(nullptr)},
-                  {"max_output_tokens", most ? OrderedJson(*most) : OrderedJson(nullptr)},
-                  {"model", model},
-                  {"output", OrderedJson::array()},
-                  {"parallel_tool_calls", parallel},
-                  {"previous_response_id", nullptr},
-                  {"reasoning", {{"effort", prompt.effort ? OrderedJson(*prompt.effort) : OrderedJson(nullptr)}, {"summary", nullptr}}},
-                  {"store", false},
-                  {"temperature", sampled.options.sampling.temperature.value_or(1)},
-                  {"text", {{"format", format}}},
-                  {"tool_choice", choice == nullptr ? OrderedJson("auto") : *choice},
-                  {"tools", tools == nullptr ? OrderedJson::array() : *tools},
-                  {"top_p", sampled.options.sampling.top_p.value_or(1)},
-                  {"truncation", "disabled"},
-                  {"usage", nullptr},
-                  {"metadata", OrderedJson::object()}};
+  request.head = {
+      {"id", random_id("resp_")},
+      {"object", "response"},
+      {"created_at", std::time(nullptr)},
+      {"status", "in_progress"},
+      {"error", nullptr},
+      {"incomplete_details", nullptr},
+      {"instructions", instructions ? OrderedJson(*instructions) : OrderedJson(nullptr)},
+      {"max_output_tokens", most ? OrderedJson(*most) : OrderedJson(nullptr)},
+      {"model", model},
+      {"output", OrderedJson::array()},
+      {"parallel_tool_calls", parallel},
+      {"previous_response_id", nullptr},
+      {"reasoning", {{"effort", prompt.effort ? OrderedJson(*prompt.effort) : OrderedJson(nullptr)}, {"summary", nullptr}}},
+      {"store", false},
+      {"temperature", sampled.options.sampling.temperature.value_or(1)},
+      {"text", {{"format", format}}},
+      {"tool_choice", choice == nullptr ? OrderedJson("auto") : *choice},
+      {"tools", tools == nullptr ? OrderedJson::array() : *tools},
+      {"top_p", sampled.options.sampling.top_p.value_or(1)},
+      {"truncation", "disabled"},
+      {"usage", nullptr},
+      {"metadata", OrderedJson::object()}};
   fields.add_ignored(request.head);
   Work work;
   work.prompt = request.prompt.ids;
