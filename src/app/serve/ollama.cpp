@@ -147,6 +147,7 @@ OllamaRequest ollama_request(const Fields& fields, const Service& service, bool 
   request.chat = chat;
   const std::optional<std::string> wanted = fields.text("model");
   request.model = ollama_model(service, wanted);
+  fields.has("keep_alive");  // acts where the model is chosen (serve/model_routes.cpp)
   request.named = wanted && !wanted->empty() ? *wanted : ollama_name(request.model);
   return request;
 }

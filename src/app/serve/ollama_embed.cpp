@@ -14,6 +14,7 @@ namespace {
 ScaledAdapters embedding_adapters(const Fields& fields, const Service& service) {
   static const std::vector<Field> table = joined({{model_field()}, lora_fields()});
   const OrderedJson* options = fields.find("options");
+  fields.has("keep_alive");  // acts where the model is chosen (serve/model_routes.cpp)
   OrderedJson json = {{"model", ollama_model(service, fields.text("model"))}};
   if (options != nullptr && options->contains("lora")) json["lora"] = (*options)["lora"];
   return read_adapters(Fields(json_text(json), table), service);

@@ -116,10 +116,9 @@ OrderedJson ollama_ps_json(std::span<const ServedModel> models) {
 }
 
 Field ollama_keep_alive_field() {
-  return Field::ignored(
-      "keep_alive",
-      "Of several models (--models): seconds, or a time such as \"5m\", that this one stays loaded after the answer; "
-      "0: it is unloaded then; negative: it stays. A single model always stays.");
+  return {"keep_alive", type::number | type::text,
+          "Of several models (--models): seconds, or a time such as \"5m\", that this one stays loaded after the answer; "
+          "0: it is unloaded then; negative: it stays. A single model always stays."};
 }
 
 int64_t ollama_nanoseconds(double milliseconds) { return std::max<int64_t>(1, std::llround(milliseconds * 1e6)); }

@@ -1,4 +1,5 @@
 // Several models in one server.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -83,6 +84,14 @@ class SeveralServed {
     EXPECT_EQ(loaded(), names);
   }
 
+  /// Waits until no request has a part in a model: for options with keep_seconds, of which some have passed then.
+  void wait_until_idle() {
+    const auto in_use = [this](const ServedModel& model) {
+      return model.service != nullptr && model.seconds_left == models.options().keep_seconds;
+    };
+    for (int i = 0; i < 3000 && std::ranges::any_of(models.list(), in_use); ++i) std::this_thread::sleep_for(1ms);
+  }
+
   ServedModels models;
   std::unique_ptr<http::Server> server;
 };
@@ -137,10 +146,12 @@ TEST(SeveralModels, TheLeastRecentlyUsedOneMakesRoom) {
   ServedModelsOptions options = two_models();
   options.models.push_back({"gemma", golden("gemma")});
   options.most = 2;
+  options.keep_seconds = 1000;
   SeveralServed served(std::move(options));
-  EXPECT_EQ(served.complete("qwen").status, 200);
-  EXPECT_EQ(served.complete("llama").status, 200);
-  EXPECT_EQ(served.complete("gemma").status, 200);
+  for (const char* name : {"qwen", "llama", "gemma"}) {
+    EXPECT_EQ(served.complete(name).status, 200);
+    served.wait_until_idle();
+  }
   EXPECT_EQ(served.loaded(), (Names{"llama", "gemma"}));
 }
 
@@ -199,7 +210,9 @@ TEST(SeveralModels, KeepAliveOfARequest) {
   const auto ask = [&](const std::string& model, const OrderedJson& keep) {
     return served.post("/api/generate", {{"model", model}, {"prompt", ""}, {"keep_alive", keep}});
   };
-  EXPECT_EQ(ask("llama", -1).status, 200);
+  const Reply kept = ask("llama", -1);
+  EXPECT_EQ(kept.status, 200);
+  EXPECT_FALSE(kept.json().contains("ignored_fields")) << kept.body;
   EXPECT_EQ(ask("qwen:latest", "10m").status, 200);
   EXPECT_EQ(served.loaded(), (Names{"llama", "qwen"}));
   const OrderedJson ps = served.ask("GET", "/api/ps").json()["models"];
