@@ -54,7 +54,8 @@ class NamesInBody final : public nlohmann::json_sax<OrderedJson> {
 // Ollama's: seconds as a number, or a time: "5m", "1h30m", "500ms", "-1". Errors: ApiError 400.
 std::optional<double> keep_seconds(const OrderedJson& keep_alive) {
   if (keep_alive.is_null()) return {};
-  if (keep_alive.is_number()) return keep_alive.get<double>();
+  constexpr double kLongest = 1e9;  // 30 years: more is no time of a clock
+  if (keep_alive.is_number()) return std::min(keep_alive.get<double>(), kLongest);
   static constexpr std::array<std::pair<std::string_view, double>, 5> units = {
       {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"", 1}}};
   const auto text = keep_alive.get<std::string>();
@@ -77,7 +78,7 @@ std::optional<double> keep_seconds(const OrderedJson& keep_alive) {
   if (!good)
     throw invalid("keep_alive",
                   "\"keep_alive\" is \"" + text + "\"; expected seconds, or a time such as \"5m\", \"1h30m\" or \"-1\"");
-  return negative ? -seconds : seconds;
+  return negative ? -seconds : std::min(seconds, kLongest);
 }
 
 /// The exchange with the model that answers it, which so stays loaded until the last who has a part in the answer lets go of it.

@@ -218,6 +218,9 @@ TEST(SeveralModels, KeepAliveOfARequest) {
   const OrderedJson ps = served.ask("GET", "/api/ps").json()["models"];
   EXPECT_EQ(ps[0]["expires_at"], "9999-12-31T23:59:59Z");
   EXPECT_NE(ps[1]["expires_at"], "9999-12-31T23:59:59Z");
+  EXPECT_EQ(ask("qwen", 1e300).status, 200);  // more than a clock can count
+  EXPECT_EQ(served.complete("qwen").status, 200);
+  EXPECT_EQ(served.loaded(), (Names{"llama", "qwen"}));
   EXPECT_EQ(ask("qwen", 0).status, 200);
   served.expect_loaded({"llama"});
   const Reply wrong = ask("llama", "soon");
