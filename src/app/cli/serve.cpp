@@ -79,6 +79,7 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
   serve::ServiceOptions common = o.service.service();
   common.most_inside = std::clamp(http.request_threads - 1, 1, common.most_inside);
   common.answer_bytes = http.answer_bytes;
+  common.show_paths = http.keys.empty() && !http.no_auth;  // only this machine has access
   for (const http::ApiKey& key : http.keys)
     common.quotas.push_back({key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
   common.shared_quotas = std::make_shared<serve::Quotas>(common.quotas);
@@ -112,7 +113,9 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
     const auto options_of = [&](Engine& engine) {
       require_causal(engine.model(), engine.name(), "Serving completions");
       serve::ServiceOptions answers = common;
-      answers.command_options = command_options(run);
+      ModelOptions told = run;
+      if (!common.show_paths && !told.adapter.empty()) told.adapter = serve::last_part(told.adapter);
+      answers.command_options = command_options(told);
       if (several) answers.name = model.name;
       if (is_first) {
         if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);

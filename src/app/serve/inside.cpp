@@ -74,9 +74,12 @@ OrderedJson command_line(const Service& service, const std::vector<std::string>&
   std::string line = "vitrine";
   for (const std::string& word : words) line += " " + word;
   for (size_t i = 0; i < ids.size(); ++i) line += (i == 0 ? " --tokens " : ",") + std::to_string(ids[i]);
-  line += " --model " + shell_word(service.name());
+  line += " --model " + shell_word(service.shown_path());
   if (const std::string& options = service.options().command_options; !options.empty()) line += " " + options;
-  if (!adapters.empty()) line += " --adapter " + shell_word(last_part(adapters[0].adapter->directory()));
+  if (!adapters.empty()) {
+    const std::string& directory = adapters[0].adapter->directory();
+    line += " --adapter " + shell_word(service.options().show_paths ? directory : last_part(directory));
+  }
   return line;
 }
 

@@ -24,11 +24,12 @@ std::string with_name(std::string text, const std::string& path, const std::stri
 void model_facts(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   InfoOptions options;
   OrderedJson json = OrderedJson::parse(to_json(model_info(service.engine().name(), options)).dump());
-  // Answers show no paths.
-  const std::string path = json["path"];
-  for (const char* const where : {"tokenizer", "no_tokenizer"})
-    if (json.contains(where) && json[where].is_string()) json[where] = with_name(json[where], path, service.name());
-  json["model"] = json["path"] = service.name();
+  if (!service.options().show_paths) {
+    const std::string path = json["path"];
+    for (const char* const where : {"tokenizer", "no_tokenizer"})
+      if (json.contains(where) && json[where].is_string()) json[where] = with_name(json[where], path, service.name());
+    json["model"] = json["path"] = service.name();
+  }
   const ModelShape shape = service.engine().shape();
   json["n_layers"] = shape.n_layers;
   json["n_heads"] = shape.n_heads;

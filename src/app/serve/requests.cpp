@@ -143,7 +143,7 @@ void live_model(Service& service, const std::shared_ptr<http::Exchange>& exchang
   const std::string& options = service.options().command_options;
   exchange->respond(json_response({{"model", service.name()},
                                    {"prompt", std::move(prompt)},
-                                   {"command_model", "--model " + shell_word(service.name())},
+                                   {"command_model", "--model " + shell_word(service.shown_path())},
                                    {"command_options", options}}));
 }
 

@@ -51,6 +51,7 @@ struct ServiceOptions {
   // Requests of all keys and addresses share cached prefixes; else only those of the same key or address do.
   bool share_prefixes = false;
   bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
+  bool show_paths = false;            // answers have the paths of model and adapters, so that command lines run; else names
   double stuck_seconds = 0;           // a step or a job that takes longer is stuck; 0: none is
 };
 
@@ -69,6 +70,8 @@ class Service {
   const ServiceOptions& options() const { return options_; }
 
   const std::string& name() const { return name_; }
+  /// The model's path as answers show it (ServiceOptions::show_paths).
+  const std::string& shown_path() const { return options_.show_paths ? engine_.name() : name_; }
   /// The name an answer bears: the model's, or that of an adapter, which read_adapters() then takes. Errors: ApiError 404 for a
   /// model that is not here.
   std::string model_named(const std::optional<std::string>& wanted) const;

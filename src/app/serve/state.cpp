@@ -21,7 +21,7 @@ void props(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
                                      {"params", settings_json(defaults, false)}}},
                                    {"total_slots", service.scheduling().running},
                                    {"model_alias", service.name()},
-                                   {"model_path", service.name()},
+                                   {"model_path", service.shown_path()},
                                    {"modalities", {{"vision", false}, {"audio", false}}},
                                    {"chat_template", service.chat_template()},
                                    {"chat_template_reads_tools", service.chat_reads_tools()},

@@ -143,6 +143,17 @@ TEST(Tenants, NoAnswerShowsAPathOfTheMachine) {
     EXPECT_EQ(reply.body.find(folder), std::string::npos) << reply.body.substr(reply.body.find(folder), 200);
 }
 
+TEST(Tenants, WhereOnlyThisMachineHasAccessCommandsHavePaths) {
+  ServiceOptions options;
+  options.show_paths = true;
+  const Served served(options);
+  const std::string path = std::string(VITRINE_SOURCE) + "/models/tales9m";
+  EXPECT_EQ(served.get("/props").json()["model_path"], path);
+  EXPECT_EQ(served.get("/v1/live").json()["command_model"], "--model " + path);
+  const OrderedJson made = served.post("/v1/attribute", {{"prompt", "Once upon a time"}, {"steps", 1}}).json();
+  EXPECT_NE(made["command"].get<std::string>().find(" --model " + path), std::string::npos) << made["command"];
+}
+
 // Each property may be there or not, so that there are more ways to go on than the library follows.
 TEST(Tenants, ASchemaOfTooManyWaysIsTheClientsError) {
   if (!has_grammars()) GTEST_SKIP() << "this build has no llguidance";
