@@ -3,16 +3,16 @@
 and beside other tokenizers.
 
 usage: peers.py [--work prefill,decode,together] [--models llama-15m,gpt2,...] [--types q8_0,q4_0,...] [--rounds 2]
-                [--peers llama.cpp,ik_llama.cpp,openvino,pytorch] [--tokenizers FOLDER,... --text FILE]
+                [--prompt 512] [--peers llama.cpp,ik_llama.cpp,openvino,pytorch] [--tokenizers FOLDER,... --text FILE]
                 [--target avx2] [--folder DIR] [--vitrine build/release/vitrine]
        peers.py --work long --depth 8000 --cache-types f16,q8_0 --models llama-1b-2l --types q8_0 --peers llama.cpp
 
-Fetches the peers from PyPI, as source packages that are built for this machine or into virtual environments, writes models of
-published shapes with random weights (once; all of it takes about 40 GB), and then runs each program in turn, --rounds times. Prints one
-line for each cell: the median of vitrine in tokens per second, its range, and its ratio to each peer's median, above 1 where vitrine is
-faster, or why a peer has none. With --target avx2 all of them
-do without AVX-512: peers built without it, vitrine told by VITRINE_TARGET. A line ends with "disturbed" if other work took more than 3 % of the processors meanwhile: such a figure
-is not to be kept. With --tokenizers and --text, compare_tokenizers.py follows for each folder.
+Fetches the peers from PyPI, as source packages that are built for this machine or into virtual environments, writes models of published
+shapes with random weights (once; all of it takes about 40 GB), and then runs each program in turn, --rounds times. Prints one line for
+each cell: the median of vitrine in tokens per second, its range, and its ratio to each peer's median, above 1 where vitrine is faster, or
+why a peer has none. With --target avx2 all of them do without AVX-512: peers built without it, vitrine told by VITRINE_TARGET. A line ends
+with "disturbed" if other work took more than 3 % of the processors meanwhile: such a figure is not to be kept. With --tokenizers and
+--text, compare_tokenizers.py follows for each folder.
 """
 import argparse
 import os
@@ -53,7 +53,7 @@ def cell(programs, file, work, large, options, cache=None):
                 elif work == "together":
                     runs[name] += program.together(file, 16, options.threads, 1 if large else 3)
                 else:
-                    prompt, decode = (512, 1) if work == "prefill" else (8, 24 if large else 128)
+                    prompt, decode = (options.prompt, 1) if work == "prefill" else (8, 24 if large else 128)
                     runs[name] += program.alone(file, prompt, decode, options.threads, 3)[0][work]
             except RuntimeError as error:
                 runs[name] = str(error)
@@ -82,6 +82,7 @@ def main():
     parser.add_argument("--work", default="prefill,decode,together")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--prompt", type=int, default=512, help="tokens, for --work prefill")
     parser.add_argument("--depth", type=int, default=8000, help="positions in the cache, for --work long")
     parser.add_argument("--cache-types", default="f16,q8_0", help="types of cached keys and values, for --work long")
     parser.add_argument("--rounds", type=int, default=2)

@@ -65,7 +65,6 @@ void say_what_runs(serve::Service& service, int64_t context) {
 // Of commands that run the model in the same way.
 std::string command_options(ModelOptions o) {
   o.model.clear();
-  if (!o.adapter.empty()) o.adapter = serve::last_part(o.adapter);
   const std::string words = model_words(o);
   return words.empty() ? words : words.substr(1);
 }
@@ -80,9 +79,10 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
   common.most_inside = std::clamp(http.request_threads - 1, 1, common.most_inside);
   common.answer_bytes = http.answer_bytes;
   common.show_paths = http.keys.empty() && !http.no_auth;  // only this machine has access
+  std::vector<serve::KeyQuota> quotas;
   for (const http::ApiKey& key : http.keys)
-    common.quotas.push_back({key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
-  common.shared_quotas = std::make_shared<serve::Quotas>(common.quotas);
+    quotas.push_back({key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
+  common.quotas = std::make_shared<serve::Quotas>(quotas);
 
   serve::ServedModelsOptions options;
   options.models = o.service.other_models();
@@ -113,13 +113,16 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
     const auto options_of = [&](Engine& engine) {
       require_causal(engine.model(), engine.name(), "Serving completions");
       serve::ServiceOptions answers = common;
+      const auto shown = [&](const std::string& path) {
+        return common.show_paths || path.empty() ? path : serve::last_part(path);
+      };
       ModelOptions told = run;
-      if (!common.show_paths && !told.adapter.empty()) told.adapter = serve::last_part(told.adapter);
+      told.adapter = shown(told.adapter);
       answers.command_options = command_options(told);
       if (several) answers.name = model.name;
       if (is_first) {
         if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
-        answers.lens_file = o.lens.empty() ? "" : serve::last_part(o.lens);  // answers show no paths
+        answers.lens_file = shown(o.lens);
       } else {
         answers.aliases = {};
         answers.any_model = false;

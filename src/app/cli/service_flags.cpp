@@ -175,8 +175,8 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics returns 501");
   app.add_option(
          "--stuck-seconds", flags.stuck_seconds,
-         "GET /health returns 503, and a watchdog hears nothing, while a step of the model or a job takes longer; 0: never "
-         "(default 600)")
+         "GET /health returns 503, and systemd's watchdog is not notified, while a step of the model or a job takes longer; 0: "
+         "never (default 600)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e9));
 }

@@ -6,11 +6,6 @@
 
 namespace vitrine::http {
 
-size_t WorkBudget::used() const {
-  const std::lock_guard lock(mutex_);
-  return used_;
-}
-
 bool WorkBudget::take(size_t bytes, std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   const auto fits = [&] { return used_ <= bytes_ && bytes <= bytes_ - used_; };

@@ -21,7 +21,6 @@ class WorkBudget {
  public:
   explicit WorkBudget(size_t bytes) : bytes_(bytes) {}
   size_t bytes() const { return bytes_; }
-  size_t used() const;
 
  private:
   friend class WorkCharge;
@@ -30,7 +29,7 @@ class WorkBudget {
   void give_back(size_t bytes);
 
   const size_t bytes_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable freed_;
   size_t used_ = 0;
 };

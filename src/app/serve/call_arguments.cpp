@@ -51,19 +51,24 @@ std::string literal(std::string_view word) {
   return is_json_number(word) ? std::string(word) : "";
 }
 
-std::optional<OrderedJson> parsed_value(std::string_view text) {
-  try {
-    return parse_ordered_json(text, "an argument");
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 bool has_type(const OrderedJson& type, const char* name) {
   return type == name || (type.is_array() && std::ranges::find(type, name) != type.end());
 }
 
 }  // namespace
+
+std::optional<OrderedJson> parsed_value(std::string_view text) {
+  try {
+    return parse_ordered_json(text, "a call of a tool");
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::optional<OrderedJson> parsed_object(std::string_view text) {
+  std::optional<OrderedJson> json = parsed_value(text);
+  return json && json->is_object() ? std::move(json) : std::nullopt;
+}
 
 size_t begun_at_end(std::string_view text, std::string_view marker) {
   if (marker.empty()) return 0;

@@ -72,6 +72,10 @@ class TagArguments {
   std::string value_;
 };
 
+/// The value or the object that `text` is; nothing where it is none.
+std::optional<OrderedJson> parsed_value(std::string_view text);
+std::optional<OrderedJson> parsed_object(std::string_view text);
+
 /// Bytes at the end of `text` with which `marker` may begin: more text decides.
 size_t begun_at_end(std::string_view text, std::string_view marker);
 

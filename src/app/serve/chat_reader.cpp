@@ -4,7 +4,6 @@
 #include <cctype>
 #include <utility>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "serve/api_error.h"
 
@@ -147,15 +146,6 @@ Head read_head(std::string_view text, bool list) {
   cursor.take("[ARGS]");
   cursor.spaces();
   return found(cursor.sees('{') && !name.empty() ? HeadKind::json : HeadKind::none, name);
-}
-
-std::optional<OrderedJson> parsed_object(std::string_view text) {
-  try {
-    OrderedJson json = parse_ordered_json(text, "a call of a tool");
-    if (json.is_object()) return json;
-  } catch (const Error&) {
-  }
-  return {};
 }
 
 // {"name": …, "arguments" or "parameters": {…} or "{…}"}, perhaps within "function"

@@ -1,8 +1,5 @@
 #include "serve/chat_text.h"
 
-#include "base/error.h"
-#include "base/json.h"
-
 namespace vitrine::serve {
 
 ChatText::ChatText(const ChatPrompt& prompt, bool one_call) : options_(prompt.reading), one_call_(one_call) {}
@@ -47,12 +44,7 @@ std::string ChatText::call_id(const char* prefix) const {
 }
 
 OrderedJson arguments_object(const ToolCall& call) {
-  try {
-    OrderedJson arguments = parse_ordered_json(call.arguments, "a call of a tool");
-    if (arguments.is_object()) return arguments;
-  } catch (const Error&) {
-  }
-  return {{"INVALID_JSON", call.arguments}};
+  return parsed_object(call.arguments).value_or(OrderedJson{{"INVALID_JSON", call.arguments}});
 }
 
 }  // namespace vitrine::serve

@@ -13,11 +13,9 @@ SchedulerStats stats_unless_draining(Service& service) {
   return stats;
 }
 
-void answer_ok(const std::shared_ptr<http::Exchange>& exchange) { exchange->respond(json_response({{"status", "ok"}})); }
-
 }  // namespace
 
-void check_health(std::span<const ServedModel> models) {
+OrderedJson health_json(std::span<const ServedModel> models) {
   for (const ServedModel& model : models) {
     if (model.service == nullptr) continue;
     const SchedulerStats stats = stats_unless_draining(*model.service);
@@ -27,9 +25,10 @@ void check_health(std::span<const ServedModel> models) {
           fmt::format("a step of the model {}or a job takes {:.0f} seconds already; --stuck-seconds allows {:g}",
                       models.size() > 1 ? model.name + " " : "", stats.busy_seconds_now, model.service->options().stuck_seconds));
   }
+  return {{"status", "ok"}};
 }
 
-void check_ready(std::span<const ServedModel> models) {
+OrderedJson ready_json(std::span<const ServedModel> models) {
   for (const ServedModel& model : models) {
     if (model.service == nullptr) continue;
     const SchedulerStats stats = stats_unless_draining(*model.service);
@@ -38,16 +37,15 @@ void check_ready(std::span<const ServedModel> models) {
                      fmt::format("{} of {} places in the queue{} are taken", stats.waiting, places,
                                  models.size() > 1 ? " of the model " + model.name : ""));
   }
+  return {{"status", "ok"}};
 }
 
 void health(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  check_health(only(service));
-  answer_ok(exchange);
+  exchange->respond(json_response(health_json(only(service))));
 }
 
 void ready(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
-  check_ready(only(service));
-  answer_ok(exchange);
+  exchange->respond(json_response(ready_json(only(service))));
 }
 
 }  // namespace vitrine::serve

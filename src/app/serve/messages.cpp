@@ -328,8 +328,7 @@ std::vector<Field> prompt_fields() {
   Field model{"model", text, "The model's name or an alias."},
       list_of{"messages", list,
               "The conversation: role user or assistant, content a string or blocks text, thinking, tool_use, tool_result. If "
-              "the last "
-              "one is the assistant's, the answer continues it."};
+              "the last one is the assistant's, the answer continues it."};
   model.required = list_of.required = true;
   return {model,
           list_of,

@@ -18,9 +18,9 @@ OrderedJson ollama_tags_json(std::span<const ServedModel> models);
 OrderedJson ollama_ps_json(std::span<const ServedModel> models);
 /// Of GET /metrics; several models have the label "model".
 http::Response metrics_response(std::span<const ServedModel> models, std::time_t started);
-/// Errors: ApiError 503 if one of those that are loaded drains or is stuck.
-void check_health(std::span<const ServedModel> models);
-/// The same if one drains or its queue is full.
-void check_ready(std::span<const ServedModel> models);
+/// Of GET /health. Errors: ApiError 503 if one of those that are loaded drains or is stuck.
+OrderedJson health_json(std::span<const ServedModel> models);
+/// Of GET /ready. Errors: the same if one drains or its queue is full.
+OrderedJson ready_json(std::span<const ServedModel> models);
 
 }  // namespace vitrine::serve

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "serve/model_lists.h"
+#include "serve/ollama.h"
 #include "serve/process.h"
 #include "serve/routes.h"
 
@@ -54,7 +55,7 @@ class NamesInBody final : public nlohmann::json_sax<OrderedJson> {
 // Ollama's: seconds as a number, or a time: "5m", "1h30m", "500ms", "-1". Errors: ApiError 400.
 std::optional<double> keep_seconds(const OrderedJson& keep_alive) {
   if (keep_alive.is_null()) return {};
-  constexpr double kLongest = 1e9;  // 30 years: more is no time of a clock
+  constexpr double kLongest = 1e9;  // 30 years: more overflows a clock
   if (keep_alive.is_number()) return std::min(keep_alive.get<double>(), kLongest);
   static constexpr std::array<std::pair<std::string_view, double>, 5> units = {
       {{"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"", 1}}};
@@ -99,11 +100,6 @@ class WithModel final : public http::Exchange {
 
 constexpr std::string_view kModelPath = "/v1/models/";
 
-std::string without_tag(const std::string& name) {
-  constexpr std::string_view tag = ":latest";
-  return name.ends_with(tag) ? name.substr(0, name.size() - tag.size()) : name;
-}
-
 /// True where the request was answered: it asks about all models.
 bool answer_for_all(ServedModels& models, const std::shared_ptr<http::Exchange>& exchange) {
   const http::Request& request = exchange->request();
@@ -116,11 +112,9 @@ bool answer_for_all(ServedModels& models, const std::shared_ptr<http::Exchange>&
   } else if (path == "/api/ps") {
     exchange->respond(json_response(ollama_ps_json(models.list())));
   } else if (path == "/health" || path == "/v1/health") {
-    check_health(models.list());
-    exchange->respond(json_response({{"status", "ok"}}));
+    exchange->respond(json_response(health_json(models.list())));
   } else if (path == "/ready") {
-    check_ready(models.list());
-    exchange->respond(json_response({{"status", "ok"}}));
+    exchange->respond(json_response(ready_json(models.list())));
   } else if (path == "/metrics") {
     check_admin(request);
     if (!models.options().metrics) throw unsupported("", "this server was started without /metrics");
@@ -139,7 +133,7 @@ void answer_by_name(ServedModels& models, const std::shared_ptr<http::Exchange>&
   if (const std::string* named = request.parameter("model"); named != nullptr && names.model.empty()) names.model = *named;
 
   std::optional<size_t> model = models.find(names.model);
-  if (!model && form == ErrorForm::ollama) model = models.find(without_tag(names.model));
+  if (!model && form == ErrorForm::ollama) model = models.find(without_ollama_tag(names.model));
   if (!model) {
     const std::string what = "the model \"" + names.model + "\" is not here; GET /v1/models lists those that are";
     throw ApiError(404, "model_not_found", form == ErrorForm::ollama ? "model '" + names.model + "' not found: " + what : what,

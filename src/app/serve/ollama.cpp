@@ -259,8 +259,7 @@ std::vector<Field> text_fields() {
       {"options", object, "Sampling and length: the table above."},
       {"think", boolean | text,
        "true or false: enable_thinking of the chat template; low, medium or high: its reasoning_effort. Refused where the "
-       "template "
-       "shows no thinking, but for false."},
+       "template shows no thinking, but for false."},
       {"logprobs", boolean, "Log-probabilities of the text's tokens, as log-softmax of the unmodified logits. Default: false."},
       {"top_logprobs", integer, "Number of most likely tokens for each token; needs logprobs. Default: 0.", Use::honored, 0, 20},
       ollama_keep_alive_field(),

@@ -17,6 +17,9 @@ std::string ollama_name(const std::string& name);
 /// that Ollama's clients look for.
 std::string ollama_model(const Service& service, const std::optional<std::string>& wanted);
 
+/// The name without one ":latest" behind it.
+std::string without_ollama_tag(const std::string& name);
+
 /// Whether the chat template shows reasoning.
 bool ollama_thinks(const Service& service);
 

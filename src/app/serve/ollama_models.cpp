@@ -129,13 +129,18 @@ int64_t ollama_nanoseconds_since(std::chrono::steady_clock::time_point begin) {
 
 std::string ollama_name(const std::string& name) { return name + ":latest"; }
 
+std::string without_ollama_tag(const std::string& name) {
+  const std::string tag = ollama_name("");
+  return name.size() > tag.size() && name.ends_with(tag) ? name.substr(0, name.size() - tag.size()) : name;
+}
+
 std::string ollama_model(const Service& service, const std::optional<std::string>& wanted) {
   std::string name = wanted.value_or("");
-  if (const std::string tag = ollama_name(""); name.size() > tag.size() && name.ends_with(tag)) {
+  if (std::string shorter = without_ollama_tag(name); shorter != name) {
     try {
       return service.model_named(name);
     } catch (const ApiError&) {
-      name.resize(name.size() - tag.size());
+      name = std::move(shorter);
     }
   }
   try {

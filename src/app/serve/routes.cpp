@@ -1,14 +1,11 @@
 #include "serve/routes.h"
 
-#if __has_include(<malloc.h>)
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <exception>
 #include <string>
 #include <string_view>
 
+#include "base/memory.h"
 #include "requests/request.h"
 
 namespace vitrine::serve {
@@ -20,13 +17,10 @@ bool matches(const std::string& pattern, const std::string& path) {
   return path.size() > brace && path.compare(0, brace, pattern, 0, brace) == 0;
 }
 
-// glibc keeps what was freed in the middle of its heaps.
 struct GiveBackMemory {
   bool much;
   ~GiveBackMemory() {
-#ifdef __GLIBC__
-    if (much) ::malloc_trim(0);
-#endif
+    if (much) give_back_freed_memory();
   }
 };
 

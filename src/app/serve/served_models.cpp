@@ -1,9 +1,5 @@
 #include "serve/served_models.h"
 
-#if __has_include(<malloc.h>)
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -272,9 +268,7 @@ void ServedModels::unload(Entry& entry, std::unique_lock<std::mutex>& lock) {
   entry.leaving = false;
   lock.unlock();
   gone.reset();
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
+  give_back_freed_memory();
   options_.say("unloaded the model " + entry.model.name);
   lock.lock();
 }

@@ -57,8 +57,8 @@ Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOpti
       chat_reads_tools_(chat_ && chat_->reads_tools()),
       adapters_(adapters_of(engine, name_, options_)),
       end_tokens_(engine.end_tokens()),
-      quotas_(options_.shared_quotas ? options_.shared_quotas : std::make_shared<Quotas>(options_.quotas)),
       scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {
+  if (options_.quotas == nullptr) options_.quotas = std::make_shared<Quotas>(std::vector<KeyQuota>());
   if (options_.lookup > 0) check_goes_back(engine);
 }
 

@@ -38,13 +38,12 @@ struct ServiceOptions {
   // Most likely tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send
   // them at once.
   size_t most_likeliest = size_t{1} << 21;
-  std::vector<KeyQuota> quotas = {};
-  std::shared_ptr<Quotas> shared_quotas = {};  // of several models together, in the place of these
-  double mask_seconds = 10;                    // Grammar::mask_seconds
-  double request_seconds = 0;                  // for the texts of a request, which may ask for less; 0: no limit
-  size_t answer_bytes = size_t{64} << 20;      // of an answer's text, for endpoints whose answers grow with what is sent
-  int64_t lookup = 0;                          // tokens drafted by prompt lookup in requests that do not say how many; 0: none
-  std::vector<AdapterToLoad> adapters = {};    // loaded before anything runs
+  std::shared_ptr<Quotas> quotas = {};       // of several models together; null: none
+  double mask_seconds = 10;                  // Grammar::mask_seconds
+  double request_seconds = 0;                // for the texts of a request, which may ask for less; 0: no limit
+  size_t answer_bytes = size_t{64} << 20;    // of an answer's text, for endpoints whose answers grow with what is sent
+  int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
+  std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs
   AdapterLimits adapter_limits = {};
   std::shared_ptr<const TunedLens> lens = {};  // that requests may look through, and its file
   std::string lens_file = {};
@@ -104,7 +103,7 @@ class Service {
   TaskThread& answers() { return answers_; }
   /// Requests that look inside the model and are under way (serve/inside.h).
   std::atomic<int>& inside() { return inside_; }
-  Quotas& quotas() { return *quotas_; }
+  Quotas& quotas() { return *options_.quotas; }
   /// Held by who takes a step of training, which needs memory for a copy of the weights.
   std::mutex& training() { return training_; }
 
@@ -123,7 +122,6 @@ class Service {
   std::vector<int32_t> end_tokens_;
   std::atomic<int> inside_{0};
   std::mutex training_;
-  std::shared_ptr<Quotas> quotas_;
   TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;
 };

@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace vitrine::serve {
+namespace {
+
+std::string names_of(const auto& table) {
+  std::string names;
+  for (const auto& syntax : table) names += (names.empty() ? "" : ", ") + std::string(syntax.name);
+  return names;
+}
+
+}  // namespace
 
 const ToolSyntax& tool_syntax(ToolForm form) { return *std::ranges::find(kToolSyntaxes, form, &ToolSyntax::form); }
 
@@ -43,16 +52,7 @@ std::optional<const ReasoningSyntax*> reasoning_syntax_named(std::string_view na
   return {};
 }
 
-std::string reasoning_format_names() {
-  std::string names;
-  for (const ReasoningSyntax& syntax : kReasoningSyntaxes) names += (names.empty() ? "" : ", ") + std::string(syntax.name);
-  return names;
-}
-
-std::string tool_form_names() {
-  std::string names;
-  for (const ToolSyntax& syntax : kToolSyntaxes) names += (names.empty() ? "" : ", ") + std::string(syntax.name);
-  return names;
-}
+std::string reasoning_format_names() { return names_of(kReasoningSyntaxes); }
+std::string tool_form_names() { return names_of(kToolSyntaxes); }
 
 }  // namespace vitrine::serve

@@ -2,6 +2,10 @@
 // is in (a container's, a batch job's), versions 1 and 2.
 #include "base/memory.h"
 
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -69,6 +73,12 @@ size_t available_memory() {
   const std::optional<size_t> machine_kib = number_in("/proc/meminfo", "MemAvailable:");
   if (!machine_kib) return 0;
   return std::min(*machine_kib * 1024, left_in_groups());
+}
+
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 std::string bytes_text(double bytes) {

@@ -9,6 +9,9 @@ namespace vitrine {
 /// is less. 0 if the system does not say.
 size_t available_memory();
 
+/// Gives freed memory back to the system that the C library would keep in the middle of its heaps.
+void give_back_freed_memory();
+
 /// "500 B", "17.0 MiB", "5.0 GiB".
 std::string bytes_text(double bytes);
 

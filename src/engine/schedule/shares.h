@@ -1,6 +1,7 @@
 #pragma once
 // Owners share the time of steps: one with many streams sits out while another is behind.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -16,7 +17,8 @@ class Shares {
     double least = 0;
     if (!seconds_.empty()) least = std::ranges::min_element(seconds_, {}, [](const auto& had) { return had.second; })->second;
     std::erase_if(seconds_, [&](const auto& had) { return !std::ranges::binary_search(owners, had.first); });
-    for (const std::string_view owner : owners) seconds_.try_emplace(std::string(owner), least);
+    for (const std::string_view owner : owners)
+      if (!seconds_.contains(owner)) seconds_.emplace(owner, least);
   }
   /// Whether it takes part in the next step. One of keep() always does.
   bool may_run(const std::string& owner) const {
@@ -27,8 +29,8 @@ class Shares {
   void had(const std::string& owner, double seconds) { seconds_[owner] += seconds; }
 
  private:
-  static constexpr double kAhead = 0.01;   // seconds
-  std::map<std::string, double> seconds_;  // of steps, since it began
+  static constexpr double kAhead = 0.01;                // seconds
+  std::map<std::string, double, std::less<>> seconds_;  // of steps, since it began
 };
 
 }  // namespace vitrine

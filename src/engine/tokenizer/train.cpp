@@ -1,9 +1,6 @@
 #include "tokenizer/train.h"
 
 #include <fmt/format.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 #include "base/error.h"
 #include "base/plural.h"
@@ -15,12 +12,6 @@ void require_vocab_size(int64_t vocab_size, size_t fixed, const std::string& wha
   if (vocab_size >= int64_t(fixed)) return;
   throw InputError(fmt::format("a vocabulary of {} is too small: {} make {} pieces before the first merge. Ask for {} or more.",
                                vocab_size, what, fixed, fixed));
-}
-
-void give_back_freed_memory() {
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
 }
 
 TrainedTokenizer train_tokenizer(const CorpusSource& source, const TrainTokenizerOptions& options, ThreadPool& pool) {

@@ -18,9 +18,6 @@ std::unique_ptr<WordSplitter> line_splitter(const TrainTokenizerOptions& options
 /// Errors: InputError for a text none of whose characters would be a piece, and as require_vocab_size.
 void train_sentencepiece_bpe(WordCounts words, std::vector<SentencePieceSpec::Piece> meta, TrainedTokenizer& trained);
 
-/// What reading and counting took goes back to the system before the merges begin.
-void give_back_freed_memory();
-
 /// Errors: InputError saying how many pieces `vocab_size` must leave room for.
 void require_vocab_size(int64_t vocab_size, size_t fixed, const std::string& what);
 

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/plural.h"
 #include "base/utf8.h"
 #include "tokenizer/train_kinds.h"

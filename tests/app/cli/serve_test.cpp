@@ -82,7 +82,6 @@ TEST_F(ServeCommand, AnswersUntilItIsToldToEnd) {
   }
 }
 
-// Another program writes over the model's file. A sanitizer's own handler is asked to leave SIGBUS alone.
 // What systemd's Type=notify and WatchdogSec listen to.
 TEST_F(ServeCommand, TellsTheServiceManager) {
   sockaddr_un address = {};
@@ -115,6 +114,25 @@ TEST_F(ServeCommand, TellsTheServiceManager) {
   ::close(manager);
 }
 
+// Command lines must run where they are shown, and tell other machines nothing of this one.
+TEST_F(ServeCommand, CommandLinesHavePathsWhereOnlyThisMachineHasAccess) {
+  const std::string model = VITRINE_GOLDEN "/models/llama/model", adapter = VITRINE_GOLDEN "/lora/llama/adapter";
+  const auto told = [this](const std::string& head) {
+    const http::Reply reply = http::Client(port_).ask(http::get("/v1/live", head));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    const Json json = parse_json(reply.body, "answer");
+    return json.at("command_model").get<std::string>() + " " + json.at("command_options").get<std::string>();
+  };
+  start({"--model", model, "--adapter", adapter});
+  EXPECT_EQ(told(""), "--model " + model + " --adapter " + adapter);
+  signal(SIGTERM);
+  EXPECT_EQ(wait(), 0);
+  port_ = 0;
+  start({"--model", model, "--adapter", adapter, "--api-key", "sk-key"});
+  EXPECT_EQ(told("Authorization: Bearer sk-key\r\n"), "--model model --adapter adapter");
+}
+
+// Another program writes over the model's file. A sanitizer's own handler is asked to leave SIGBUS alone.
 TEST_F(ServeCommand, NamesAModelThatIsCutWhileItRuns) {
   for (const char* options : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
     const char* const given = std::getenv(options);

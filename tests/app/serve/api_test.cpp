@@ -535,25 +535,42 @@ TEST_F(Api, TheOpenApiDocumentHasEveryRouteAndField) {
   EXPECT_FALSE(content.at("text/event-stream").contains("schema"));
 }
 
+// A job that takes the model until it is released.
+class HeldModel {
+ public:
+  explicit HeldModel(const Served& served) {
+    job_ = served.service->scheduler().run(
+        [this](Engine&) {
+          begun_.set_value();
+          go_.get_future().wait();
+        },
+        "");
+    begun_.get_future().wait();
+  }
+  ~HeldModel() { release(); }
+  void release() {
+    if (!job_.valid()) return;
+    go_.set_value();
+    job_.get();
+  }
+
+ private:
+  std::promise<void> begun_, go_;
+  std::future<void> job_;
+};
+
 TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   SchedulerOptions scheduling;
   scheduling.running = 1;
   scheduling.waiting = 1;
   const Served served({}, std::string(VITRINE_SOURCE) + "/models/tales9m", scheduling);
   const OrderedJson endless = {{"prompt", "Once"}, {"max_tokens", 1000}, {"ignore_eos", true}, {"stream", true}};
-  std::promise<void> begun, go;
   const Connection a(served.server->port()), b(served.server->port());
   a.send("POST", "/v1/completions", endless.dump());
   EXPECT_NE(a.some(), "");
   while (served.service->scheduler().stats().running == 0) std::this_thread::yield();
   // The stream is held in its middle, however slow this machine is.
-  std::future<void> held = served.service->scheduler().run(
-      [&](Engine&) {
-        begun.set_value();
-        go.get_future().wait();
-      },
-      "");
-  begun.get_future().wait();
+  HeldModel held(served);
   b.send("POST", "/v1/completions", endless.dump());
   while (served.service->scheduler().stats().waiting == 0) std::this_thread::yield();
   EXPECT_EQ(served.get("/health").status, 200);
@@ -569,8 +586,6 @@ TEST(ApiQueue, AFullQueueIs429WithRetryAfter) {
   EXPECT_EQ(served.get("/health").status, 503);
   EXPECT_EQ(served.get("/ready").status, 503);
   EXPECT_EQ(served.post("/v1/completions", endless).status, 503);
-  go.set_value();
-  held.get();
 }
 
 TEST(ApiQueue, HealthFailsWhileTheModelIsStuck) {
@@ -578,20 +593,12 @@ TEST(ApiQueue, HealthFailsWhileTheModelIsStuck) {
   options.stuck_seconds = 1e-9;
   const Served served(options);
   EXPECT_EQ(served.get("/health").status, 200);
-  std::promise<void> begun, go;
-  std::future<void> held = served.service->scheduler().run(
-      [&](Engine&) {
-        begun.set_value();
-        go.get_future().wait();
-      },
-      "");
-  begun.get_future().wait();
+  HeldModel held(served);
   const Reply stuck = served.get("/health");
   EXPECT_EQ(stuck.status, 503);
   EXPECT_EQ(stuck.json()["error"]["code"], "stuck");
   EXPECT_EQ(served.get("/ready").status, 200);
-  go.set_value();
-  held.get();
+  held.release();
   while (!served.service->scheduler().idle()) std::this_thread::yield();
   EXPECT_EQ(served.get("/health").status, 200);
 }

@@ -120,7 +120,7 @@ TEST(Tenants, AUserMayNotManageTheServer) {
 
 TEST(Tenants, AKeyHasSoManyRequestsAndTokensAMinute) {
   ServiceOptions options;
-  options.quotas = {{"alice", 0, 20}, {"bob", 2, 0}};
+  options.quotas = std::make_shared<Quotas>(std::vector<KeyQuota>{{"alice", 0, 20}, {"bob", 2, 0}});
   const Served served(options, std::string(VITRINE_SOURCE) + "/models/tales9m", {}, kKeys);
   EXPECT_EQ(served.ask("POST", "/v1/completions", secret_prompt().dump(), "a-key").status, 200);
   const Reply refused = served.ask("POST", "/v1/completions", secret_prompt().dump(), "a-key");
