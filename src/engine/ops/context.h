@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/thread_pool.h"
 #include "ops/region.h"
@@ -70,8 +71,34 @@ struct TrainingStep {
   RouterBalance* balance = nullptr;
 };
 
+/// What a run is told besides its rows.
+struct RunSettings {
+  Numerics numerics;
+  DType activations = DType::f32;  // f64: every op runs in double on the reference kernels (gradient checks)
+  TrainingStep step_of_training;   // unused outside of training
+  /// Adapters of some rows or of all, added one after the other; not with a tape. Those that stand at the weights
+  /// (Weight::adapter) act on every row besides.
+  std::span<const RowAdapter> row_adapters;
+};
+
+/// Where a run stands: what Context::Aside sets aside.
+struct RunState {
+  static constexpr int kLongestName = 160;
+  Tape* tape_ = nullptr;
+  bool training_ = false;
+  int first_block_ = 0;
+  const Tensor* entering_ = nullptr;
+  const std::atomic<bool>* stop_ = nullptr;
+  const std::function<void()>* between_ = nullptr;
+  Listener* listener_ = nullptr;
+  int sequence_ = 0;
+  int64_t listen_first_ = 0, listen_rows_ = 0, listen_position_ = 0;
+  int scope_length_ = 0;
+  char scope_[kLongestName] = {};
+};
+
 /// One per running step, never shared between threads, nothing global.
-class Context {
+class Context : public RunSettings, private RunState {
  public:
   explicit Context(ThreadPool& pool) : pool_(&pool) {}
   /// A dry run (ops/dry_run.h): ops allocate, record and call hooks as in a run on that pool, but compute nothing. Their tensors
@@ -102,12 +129,6 @@ class Context {
   DryRun* dry() const { return dry_; }
   /// Ops share their work among the threads of that pool from now on.
   void run_on(ThreadPool& pool) { pool_ = &pool; }
-  Numerics numerics;
-  DType activations = DType::f32;  // f64: every op runs in double on the reference kernels (gradient checks)
-  TrainingStep step_of_training;   // unused outside of training
-  /// Adapters of some rows or of all, added one after the other; not with a tape. Those that stand at the weights
-  /// (Weight::adapter) act on every row besides.
-  std::span<const RowAdapter> row_adapters;
 
   // Memory ------------------------------------------------------------------------------------------------------
   /// A tensor of the activation type, content undefined, valid until the enclosing frame ends (with a tape: until the
@@ -216,7 +237,32 @@ class Context {
   void check_stop() const {
     if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) [[unlikely]]
       throw_stopped();
+    if (between_ != nullptr) [[unlikely]]
+      (*between_)();
   }
+
+  // Other runs in between ---------------------------------------------------------------------------------------
+  /// check_stop() calls it, which is before each op, forward and backward; null: nothing is called. Inside it, other runs of this
+  /// context may take place while an Aside lives.
+  void call_between(const std::function<void()>* f) { between_ = f; }
+  /// The run that is under way, set aside: until this ends, the context is as if none were, with those settings. The memory of
+  /// runs in between lies behind its own, so they have to be over by then.
+  class Aside {
+   public:
+    Aside(Context& ctx, const RunSettings& settings)
+        : ctx_(ctx), settings_(std::exchange<RunSettings>(ctx, settings)), state_(std::exchange<RunState>(ctx, {})) {}
+    ~Aside() {
+      static_cast<RunSettings&>(ctx_) = settings_;
+      static_cast<RunState&>(ctx_) = state_;
+    }
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+   private:
+    Context& ctx_;
+    const RunSettings settings_;
+    const RunState state_;
+  };
 
   // Training ----------------------------------------------------------------------------------------------------
   Tape* tape() const { return tape_; }
@@ -256,21 +302,10 @@ class Context {
 
   [[noreturn]] static void throw_stopped();
 
-  static constexpr int kLongestName = 160;
   ThreadPool* pool_;
   DryRun* dry_ = nullptr;
   Arena arena_;
   Vectors vectors_;  // tensors, while a listener takes
-  Tape* tape_ = nullptr;
-  bool training_ = false;
-  int first_block_ = 0;
-  const Tensor* entering_ = nullptr;
-  const std::atomic<bool>* stop_ = nullptr;
-  Listener* listener_ = nullptr;
-  int sequence_ = 0;
-  int64_t listen_first_ = 0, listen_rows_ = 0, listen_position_ = 0;
-  int scope_length_ = 0;
-  char scope_[kLongestName] = {};
 };
 
 }  // namespace vitrine

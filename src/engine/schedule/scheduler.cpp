@@ -15,6 +15,7 @@ namespace vitrine {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAtConstraints{1};
+constexpr Clock::duration kLeastTurn = std::chrono::milliseconds(1);  // of a job, before streams have theirs
 
 void check_options(const SchedulerOptions& o) {
   const auto check = [](int64_t value, int64_t least, const char* name) {
@@ -149,8 +150,6 @@ class Scheduler::Loop {
   // In the thread -------------------------------------------------------------------------------------------------
   void run() {
     for (;;) {
-      std::vector<std::unique_ptr<Stream>> turned_away;
-      std::vector<Ticket> cancelled;
       bool job_may_run = false;
       {
         std::unique_lock lock(mutex_);
@@ -164,44 +163,82 @@ class Scheduler::Loop {
         if (stopping_) break;
         busy_since_ = Clock::now();
         job_may_run = running_.empty() || !steps_ || busy_since_ >= jobs_rest_until_;
-        while (auto late = queue_.take_if([&](const auto& stream) { return busy_since_ >= stream->deadline(); }))
-          late_.push_back(std::move(*late));
-        cancelled = std::exchange(cancelled_, {});
-        for (const Ticket ticket : cancelled)
-          if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
-            turned_away.push_back(std::move(*waiting));
         if (job_may_run && !job_ && !jobs_.empty()) job_ = jobs_.pop();
       }
-      running_.end_late(Clock::now());
-      for (auto& stream : std::exchange(late_, {})) running_.turn_away_late(std::move(stream));
-      for (auto& stream : turned_away) running_.turn_away(std::move(stream));
-      for (const Ticket ticket : cancelled) running_.cancel(ticket);
+      end_early();
       if (job_ && job_may_run) {
-        const Clock::time_point began = Clock::now();
+        job_since_ = Clock::now();
         if (!runs_on(*job_)) job_.reset();
         const Clock::time_point now = Clock::now();
-        jobs_rest_until_ = now + 2 * (now - began);
+        jobs_rest_until_ = now + 2 * (now - job_since_);
       }
-      try {
-        admit();
-        steps_ = running_.step();
-      } catch (...) {  // no stream is known to be at fault: memory for lists, a broken promise
-        running_.fail_all(std::current_exception());
-      }
-      estimate();
+      step();
     }
     end_all();
+  }
+
+  // Those who left, and those whose time is over.
+  void end_early() {
+    std::vector<std::unique_ptr<Stream>> turned_away;
+    std::vector<Ticket> cancelled;
+    const Clock::time_point now = Clock::now();
+    {
+      const std::lock_guard lock(mutex_);
+      while (auto late = queue_.take_if([&](const auto& stream) { return now >= stream->deadline(); }))
+        late_.push_back(std::move(*late));
+      cancelled = std::exchange(cancelled_, {});
+      for (const Ticket ticket : cancelled)
+        if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
+          turned_away.push_back(std::move(*waiting));
+    }
+    running_.end_late(now);
+    for (auto& stream : std::exchange(late_, {})) running_.turn_away_late(std::move(stream));
+    for (auto& stream : turned_away) running_.turn_away(std::move(stream));
+    for (const Ticket ticket : cancelled) running_.cancel(ticket);
+  }
+
+  void step() {
+    try {
+      admit();
+      steps_ = running_.step();
+    } catch (...) {  // no stream is known to be at fault: memory for lists, a broken promise
+      running_.fail_all(std::current_exception());
+    }
+    estimate();
+  }
+
+  // Between two ops of the job.
+  void streams_go_on(const RunSettings& settings) {
+    const Clock::time_point now = Clock::now();
+    const Clock::duration had = now - job_since_;
+    if (had < job_turn_) return;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      busy_since_ = now;
+    }
+    const Context::Aside aside(engine_.context(), settings);
+    do {
+      end_early();
+      step();
+    } while (steps_ && !running_.empty() && Clock::now() < now + 2 * had);
+    job_since_ = Clock::now();
+    job_turn_ = std::max(kLeastTurn, (job_since_ - now) / 2);
   }
 
   // Whether the job has more to do.
   bool runs_on(Job& job) {
     bool more = false;
     std::exception_ptr error;
+    Context& ctx = engine_.context();
+    const std::function<void()> between = [this, settings = RunSettings(ctx)] { streams_go_on(settings); };
+    ctx.call_between(&between);
     try {
       more = job.work(engine_);
     } catch (...) {
       error = std::current_exception();
     }
+    ctx.call_between(nullptr);
     meter_.change([](SchedulerStats& s) { ++s.jobs; });
     if (more) return true;
     if (error)
@@ -263,6 +300,8 @@ class Scheduler::Loop {
   Meter meter_;
   Running running_;         // the thread's alone
   std::optional<Job> job_;  // the thread's alone, as what follows: the one that is under way
+  Clock::time_point job_since_ = {};  // when it began, or the streams' last turn in it ended
+  Clock::duration job_turn_ = kLeastTurn;
   Clock::time_point jobs_rest_until_ = {};
   bool steps_ = true;                          // the last step was one: not every stream waits for its constraint
   std::vector<std::unique_ptr<Stream>> late_;  // that waited in the queue until their deadline

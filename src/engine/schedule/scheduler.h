@@ -67,8 +67,9 @@ class Scheduler {
   /// Returns at once; ended(cancelled) follows, unless the stream has ended. Any number is fine.
   void cancel(Ticket ticket);
 
-  /// Runs `job` alone on the engine between two steps; its exception goes to the future. A job leaves the engine as it found it.
-  /// Where streams run, they have twice the time of a job before the next one begins: jobs take a third of the time at most.
+  /// Runs `job` on the engine, no other job beside it; its exception goes to the future. Streams have their steps between two ops of
+  /// the job (Context::call_between), and where they run they have twice the time that jobs take. So a job may not change weights,
+  /// and has to leave the engine as it found it.
   /// goes_on: of a request of which a job has run. It is taken while the scheduler drains, and by a full queue.
   /// Errors: QueueFull, Draining. A job that was not begun when the scheduler ends fails with Draining.
   std::future<void> run(std::function<void(Engine&)> job, std::string owner, bool goes_on = false);

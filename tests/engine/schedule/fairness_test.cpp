@@ -8,6 +8,9 @@
 #include "collector.h"
 #include "generate/generate.h"
 #include "models.h"
+#include "ops/head.h"
+#include "ops/listening.h"
+#include "ops/step.h"
 
 namespace vitrine {
 namespace {
@@ -160,6 +163,54 @@ TEST(Fairness, JobsLeaveMostOfTheTimeToStreams) {
   EXPECT_GT(last - first, 2 * (kJobs - 1));
   scheduler.cancel(ticket);
   heard->wait();
+}
+
+/// Adds 1 to every element of the stream behind the blocks.
+class Shifts final : public Listener {
+ public:
+  bool wants(std::string_view name) const override { return name.ends_with("hook_resid_post"); }
+  Tensor see(Context& ctx, std::string_view, const Tensor& value) override {
+    const Tensor shifted = ctx.empty(value.shape());
+    for (int64_t i = 0; i < value.count(); ++i) shifted.data<float>()[i] = value.data<float>()[i] + 1;
+    return shifted;
+  }
+};
+
+// Those who came during a job waited until it was over.
+TEST(Fairness, StreamsGoOnBetweenTheOpsOfAJobAndNoNumberChanges) {
+  const std::vector<int32_t> text(300, prompt()[1]);
+  const auto shifted_logits = [&](Engine& e) {
+    Shifts shifts;
+    const Listening listening(e.context(), shifts);
+    const auto frame = e.context().frame();
+    Step step;
+    step.add(text);
+    const Tensor x = e.model().residual(e.context(), step);
+    const int64_t last = step.rows() - 1;
+    const Tensor z = logits(e.context(), x, e.model().head(), std::span(&last, 1));
+    return std::vector<float>(z.row<float>(0), z.row<float>(0) + z.row_size());
+  };
+  const std::vector<float> expected = shifted_logits(engine());
+  const Generation alone = generate(engine(), prompt(), {.max_tokens = 30});
+  std::atomic<int> tokens = 0;
+  std::atomic<bool> begun = false;
+  const auto heard = std::make_shared<Collector>([&](const TokenEvent&) { ++tokens; });
+  Scheduler scheduler(engine(), {});
+  bool same = true;
+  std::future<void> job = scheduler.run(
+      [&](Engine& e) {
+        begun = true;
+        for (int run = 0; run < 1000 && tokens < 30; ++run) same = same && shifted_logits(e) == expected;
+      },
+      "");
+  while (!begun) std::this_thread::yield();
+  scheduler.submit({.prompt = prompt(), .options = {.max_tokens = 30}}, heard);
+  job.get();
+  EXPECT_EQ(tokens, 30) << "they came while the job ran";
+  heard->wait();
+  EXPECT_EQ(heard->tokens, alone.tokens);
+  EXPECT_EQ(heard->logprobs, alone.logprobs);
+  EXPECT_TRUE(same);
 }
 
 }  // namespace
