@@ -27,6 +27,8 @@ constexpr std::chrono::hours kLong{24 * 365};
 constexpr std::chrono::seconds kLinger{2};
 constexpr std::chrono::milliseconds kQuick{2000};  // for the headers on a connection of the reserve
 
+constexpr size_t kLarge = 64 << 10;  // a body that takes long to read and to answer
+
 constexpr const char* kNoPlace = "this server has all the connections that it takes";
 
 // What was read goes from here to where it belongs, so that an idle connection has no buffer.
@@ -346,7 +348,7 @@ Connection::awaitable<bool> Connection::serve_one() {
 void Connection::hand_over(Answer& answer) const {
   if (is_quick(answer.request()))
     call_handler(*shared_, answer.make_exchange());
-  else if (Workers* const workers = shared_->workers)
+  else if (Workers* const workers = answer.request().body.size() < kLarge ? shared_->workers : shared_->workers_for_large)
     workers->run([shared = shared_, exchange = answer.make_exchange()]() mutable { call_handler(*shared, std::move(exchange)); });
 }
 

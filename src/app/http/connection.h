@@ -30,13 +30,14 @@ struct Shared {
         admission(options),
         log(options.log),
         budget(std::make_shared<WorkBudget>(options.work_bytes)),
-        workers(nullptr) {}
+        workers(nullptr),
+        workers_for_large(nullptr) {}
   ServerOptions options;
   Handler handler;
   Admission admission;
   AccessLog log;
   const std::shared_ptr<WorkBudget> budget;
-  std::atomic<Workers*> workers;
+  std::atomic<Workers*> workers, workers_for_large;
   boost::asio::io_context io;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> running = 0, requests = 0, gone = 0, slow = 0;

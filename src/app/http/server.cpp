@@ -81,7 +81,9 @@ struct Server::Impl {
     }
     if (!o.unix_socket.empty()) doors.push_back(std::make_unique<Door>(strand, listen_unix(o.unix_socket)));
     workers = std::make_unique<Workers>(std::max(1, o.request_threads));
+    workers_for_large = std::make_unique<Workers>(std::max(1, o.request_threads), true);
     shared->workers = workers.get();
+    shared->workers_for_large = workers_for_large.get();
     for (const auto& door : doors) watch(*door);
     for (int i = 0; i < std::max(1, o.io_threads); ++i) threads.emplace_back([this] { run(); });
   }
@@ -93,8 +95,9 @@ struct Server::Impl {
       for (const auto& [id, connection] : connections) connection->stop();
       empty.wait(lock, [&] { return connections.empty(); });
     }
-    shared->workers = nullptr;
+    shared->workers = shared->workers_for_large = nullptr;
     workers.reset();
+    workers_for_large.reset();
     work.reset();
     for (std::thread& thread : threads) thread.join();
   }
@@ -241,7 +244,7 @@ struct Server::Impl {
   int64_t reserve_used = 0;
   uint64_t next = 0;
   std::atomic<int64_t> accepted = 0, refused = 0;
-  std::unique_ptr<Workers> workers;
+  std::unique_ptr<Workers> workers, workers_for_large;
   std::vector<std::thread> threads;
 };
 

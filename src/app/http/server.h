@@ -49,7 +49,7 @@ struct ServerOptions {
   std::chrono::milliseconds ping_interval{5'000};    // of streams that have a ping: proxies end connections that are silent
 
   int io_threads = 1;
-  int request_threads = 8;
+  int request_threads = 8;               // and as many for bodies of 64 KiB and more, which let all other threads go first
   std::vector<std::string> quick_paths;  // their handler takes no time: it is called on an I/O thread, while all others are busy
   std::string log;  // one JSON object a line for each request, without prompts; a file, "-" is stderr, "" is none
 

@@ -1,11 +1,25 @@
 #include "http/workers.h"
 
+#ifdef __linux__
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
 #include <utility>
 
 namespace vitrine::http {
+namespace {
 
-Workers::Workers(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+void let_others_go_first() {
+#ifdef __linux__
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ::getpriority(PRIO_PROCESS, 0) + 10);  // of this thread alone
+#endif
+}
+
+}  // namespace
+
+Workers::Workers(int threads, bool behind) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, behind] { work(behind); });
 }
 
 Workers::~Workers() {
@@ -25,7 +39,8 @@ void Workers::run(std::function<void()> job) {
   wake_.notify_one();
 }
 
-void Workers::work() {
+void Workers::work(bool behind) {
+  if (behind) let_others_go_first();
   for (;;) {
     std::function<void()> job;
     {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAtConstraints{1};
 constexpr Clock::duration kLeastTurn = std::chrono::milliseconds(1);  // of a job, before streams have theirs
+constexpr int kTimesOfJobs = 3;                                       // that streams have, where they run
 
 void check_options(const SchedulerOptions& o) {
   const auto check = [](int64_t value, int64_t least, const char* name) {
@@ -170,7 +171,7 @@ class Scheduler::Loop {
         job_since_ = Clock::now();
         if (!runs_on(*job_)) job_.reset();
         const Clock::time_point now = Clock::now();
-        jobs_rest_until_ = now + 2 * (now - job_since_);
+        jobs_rest_until_ = now + kTimesOfJobs * (now - job_since_);
       }
       step();
     }
@@ -221,9 +222,9 @@ class Scheduler::Loop {
     do {
       end_early();
       step();
-    } while (steps_ && !running_.empty() && Clock::now() < now + 2 * had);
+    } while (steps_ && !running_.empty() && Clock::now() < now + kTimesOfJobs * had);
     job_since_ = Clock::now();
-    job_turn_ = std::max(kLeastTurn, (job_since_ - now) / 2);
+    job_turn_ = std::max(kLeastTurn, (job_since_ - now) / kTimesOfJobs);
   }
 
   // Whether the job has more to do.
@@ -298,8 +299,8 @@ class Scheduler::Loop {
   Engine& engine_;
   const SchedulerOptions options_;
   Meter meter_;
-  Running running_;         // the thread's alone
-  std::optional<Job> job_;  // the thread's alone, as what follows: the one that is under way
+  Running running_;                   // the thread's alone
+  std::optional<Job> job_;            // the thread's alone, as what follows: the one that is under way
   Clock::time_point job_since_ = {};  // when it began, or the streams' last turn in it ended
   Clock::duration job_turn_ = kLeastTurn;
   Clock::time_point jobs_rest_until_ = {};

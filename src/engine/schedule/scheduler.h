@@ -67,9 +67,9 @@ class Scheduler {
   /// Returns at once; ended(cancelled) follows, unless the stream has ended. Any number is fine.
   void cancel(Ticket ticket);
 
-  /// Runs `job` on the engine, no other job beside it; its exception goes to the future. Streams have their steps between two ops of
-  /// the job (Context::call_between), and where they run they have twice the time that jobs take. So a job may not change weights,
-  /// and has to leave the engine as it found it.
+  /// Runs `job` on the engine, no other job beside it; its exception goes to the future. Streams have their steps between two
+  /// ops of the job (Context::call_between), and where they run they have three times the time that jobs take. So a job may not
+  /// change weights, and has to leave the engine as it found it.
   /// goes_on: of a request of which a job has run. It is taken while the scheduler drains, and by a full queue.
   /// Errors: QueueFull, Draining. A job that was not begun when the scheduler ends fails with Draining.
   std::future<void> run(std::function<void(Engine&)> job, std::string owner, bool goes_on = false);

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#ifdef __linux__
+#include <sys/resource.h>
+#endif
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -79,6 +83,19 @@ TEST(Server, QuickPathsAreAnsweredWhileAllRequestThreadsAreBusy) {
     EXPECT_EQ(slow.read_reply().body, "/slow");
   }
 }
+
+#ifdef __linux__
+// Four large texts to tokenize took three quarters of the processor time from steps of the model.
+TEST(Server, LargeRequestsLetOtherThreadsGoFirst) {
+  const Server server(test_options(), [](const std::shared_ptr<Exchange>& exchange) {
+    exchange->respond({200, "text/plain", std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()))), {}});
+  });
+  Client client(server.port());
+  const int usual = std::stoi(client.ask(post("/", "small")).body);
+  EXPECT_EQ(std::stoi(client.ask(post("/", std::string(64 << 10, ' '))).body), std::min(usual + 10, 19));
+  EXPECT_EQ(std::stoi(client.ask(post("/", "small")).body), usual);
+}
+#endif
 
 TEST(Server, UnixSocketsAreTheirOwnersAlone) {
   const Scratch scratch;
