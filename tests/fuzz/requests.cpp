@@ -23,6 +23,8 @@ class Recorded final : public http::Exchange {
   }
   http::WorkCharge charge(size_t bytes) override { return http::WorkCharge(std::make_shared<http::WorkBudget>(bytes)); }
   void on_gone(std::function<void()>) override {}
+  void name_model(const std::string&) override {}
+  void count_tokens(int64_t, int64_t) override {}
 
   int wait() {
     std::unique_lock lock(mutex_);

@@ -56,6 +56,10 @@ void AccessLog::write(const AccessEntry& e) {
                                  {"ms", std::round(e.ms * 1000) / 1000},
                                  {"owner", e.owner}};
   if (!e.model.empty()) line["model"] = e.model;
+  if (e.prompt_tokens >= 0) line["prompt_tokens"] = e.prompt_tokens;
+  if (e.new_tokens >= 0) line["new_tokens"] = e.new_tokens;
+  if (!e.trace.trace_id.empty()) line["trace_id"] = e.trace.trace_id;
+  if (!e.trace.span_id.empty()) line["span_id"] = e.trace.span_id;
   if (e.gone) line["gone"] = true;
   std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   {

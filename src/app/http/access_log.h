@@ -8,16 +8,9 @@
 #include <string>
 #include <thread>
 
-namespace vitrine::http {
+#include "http/access_entry.h"
 
-struct AccessEntry {
-  std::string id, method, path, owner;
-  int status = 0;
-  uint64_t bytes = 0;      // of the answer's body as sent
-  double ms = 0;           // from the request's first byte to the answer's last
-  bool gone = false;       // the client left before
-  std::string model = {};  // which answered; empty: it is not told
-};
+namespace vitrine::http {
 
 /// Writes from a thread of its own: a full disk or a pipe that nobody reads costs lines, never the requests.
 class AccessLog {

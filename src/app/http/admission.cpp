@@ -1,7 +1,9 @@
 #include "http/admission.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/error.h"
 #include "http/origin.h"
 
 namespace vitrine::http {
@@ -12,8 +14,23 @@ constexpr std::string_view kMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTI
 }  // namespace
 
 Admission::Admission(const ServerOptions& options)
-    : keys_(options.keys), open_paths_(options.open_paths), allowed_hosts_(options.allowed_hosts), origins_(options.origins) {
+    : keys_(std::make_shared<const Keys>(options.keys)),
+      open_paths_(options.open_paths),
+      allowed_hosts_(options.allowed_hosts),
+      origins_(options.origins) {
   for (const std::string& origin : origins_) check_origin(origin);
+}
+
+std::shared_ptr<const Keys> Admission::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+void Admission::set_keys(const std::vector<ApiKey>& keys) {
+  if (keys.empty() && has_keys()) throw UsageError("there is no API key; a server that was started with keys needs one");
+  auto made = std::make_shared<const Keys>(keys);
+  const std::lock_guard lock(mutex_);
+  keys_ = std::move(made);
 }
 
 Admission::Verdict Admission::check(const Request& request, const std::string& host, bool check_host) const {
@@ -49,8 +66,9 @@ Admission::Verdict Admission::check(const Request& request, const std::string& h
     verdict.answered = std::move(response);
     return verdict;
   }
-  if (keys_.empty()) return verdict;
-  if (const Keys::Key* key = keys_.find(request)) {
+  const std::shared_ptr<const Keys> keys = this->keys();
+  if (keys->empty()) return verdict;
+  if (const Keys::Key* key = keys->find(request)) {
     verdict.owner = key->name;
     verdict.admin = key->admin;
     return verdict;

@@ -1,5 +1,7 @@
 #pragma once
 // Who may ask: Host, Origin (CORS) and API keys, looked at before the body is read.
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -22,10 +24,16 @@ class Admission {
   };
   /// `host`: what the client calls this server. `check_host`: the connection came over loopback, or there is a list.
   Verdict check(const Request& request, const std::string& host, bool check_host) const;
-  bool has_keys() const { return !keys_.empty(); }
+  bool has_keys() const { return !keys()->empty(); }
+  /// In the place of those of before, from the next request on. Thread-safe. Errors: UsageError as Keys, and for none where there
+  /// were some; then those of before stay.
+  void set_keys(const std::vector<ApiKey>& keys);
 
  private:
-  Keys keys_;
+  std::shared_ptr<const Keys> keys() const;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Keys> keys_;
   std::vector<std::string> open_paths_, allowed_hosts_, origins_;
 };
 

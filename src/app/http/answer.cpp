@@ -1,5 +1,6 @@
 #include "http/answer.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -37,7 +38,13 @@ class Answer::Handle : public Exchange {
   }
   void name_model(const std::string& name) override {
     const std::lock_guard lock(answer_->mutex_);
-    answer_->model_ = name;
+    answer_->told_.model = name;
+  }
+  void count_tokens(int64_t prompt, int64_t made) override {
+    const std::lock_guard lock(answer_->mutex_);
+    Told& told = answer_->told_;
+    told.prompt_tokens = std::max<int64_t>(told.prompt_tokens, 0) + prompt;
+    told.new_tokens = std::max<int64_t>(told.new_tokens, 0) + made;
   }
 
  private:
@@ -141,9 +148,9 @@ void Answer::finish() {
   gone = std::exchange(gone_, nullptr);
 }
 
-std::string Answer::model() const {
+Answer::Told Answer::told() const {
   const std::lock_guard lock(mutex_);
-  return model_;
+  return told_;
 }
 
 bool Answer::left() const {

@@ -1,6 +1,7 @@
 #pragma once
 // What a handler says and what the connection still has to send: the two sides of an Exchange meet here.
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,12 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::shared_ptr<Exchange> make_exchange();
 
   const Request& request() const { return request_; }
-  /// What Exchange::name_model told; "": nothing.
-  std::string model() const;
+  /// What Exchange::name_model and count_tokens told.
+  struct Told {
+    std::string model;                            // "": nothing
+    int64_t prompt_tokens = -1, new_tokens = -1;  // -1: nothing
+  };
+  Told told() const;
 
   /// What is new since the last call.
   struct News {
@@ -60,7 +65,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::optional<Response> head_;
-  std::string bytes_, model_;
+  std::string bytes_;
+  Told told_;
   std::function<void()> gone_;
   bool answered_ = false, streams_ = false, ended_ = false, abandoned_ = false, broken_ = false, too_slow_ = false;
   bool left_ = false, finished_ = false;

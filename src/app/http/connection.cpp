@@ -83,7 +83,9 @@ struct Connection::Turn {
   const Clock::time_point began = Clock::now();
   Request request;
   Fields headers;  // of the answer, besides the route's
-  std::string id, method, owner, model;
+  std::string id, method, owner;
+  TraceContext trace;
+  Answer::Told told;
   WorkCharge held;    // for its body and its answer
   bool runs = false;  // counted in Shared::running
   int status = 0;
@@ -93,12 +95,13 @@ struct Connection::Turn {
 };
 
 Connection::Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer,
-                       bool check_host, bool quick_only)
+                       std::string group, bool check_host, bool quick_only)
     : shared_(std::move(shared)),
       strand_(asio::make_strand(shared_->io)),
       socket_(strand_, fd),
       transport_(std::move(transport)),
       peer_(std::move(peer)),
+      group_(std::move(group)),
       check_host_(check_host),
       quick_only_(quick_only),
       timer_(strand_) {}
@@ -388,6 +391,11 @@ Connection::awaitable<Connection::Next> Connection::read_request(Turn& turn) {
   turn.without_body = reader.is_head();
   turn.http_1_0 = reader.is_http_1_0();
   turn.id = request.id = request_id(request.header("x-request-id"));
+  std::optional<TraceContext> client_trace = read_traceparent(request);
+  if (o.spans)
+    turn.trace = with_own_span(std::move(client_trace));
+  else if (client_trace)
+    turn.trace = *std::move(client_trace);
   Admission::Verdict verdict = shared_->admission.check(request, reader.host(), check_host_);
   turn.headers = std::move(verdict.headers);
   if (!verdict.owner.empty()) turn.owner = verdict.owner;
@@ -471,9 +479,19 @@ Connection::awaitable<void> Connection::send_own(Turn& turn) {
 void Connection::finish(Turn& turn, bool gone) {
   ++shared_->requests;
   if (gone) ++shared_->gone;
-  const std::chrono::duration<double, std::milli> ms = Clock::now() - turn.began;
-  shared_->log.write(
-      {turn.id, turn.method, turn.request.path, turn.owner, turn.status, turn.bytes, ms.count(), gone, turn.model});
+  const Clock::duration took = Clock::now() - turn.began;
+  AccessEntry entry{turn.id, turn.method, turn.request.path, turn.owner};
+  entry.status = turn.status;
+  entry.bytes = turn.bytes;
+  entry.ms = std::chrono::duration<double, std::milli>(took).count();
+  entry.gone = gone;
+  entry.model = turn.told.model;
+  entry.prompt_tokens = turn.told.prompt_tokens;
+  entry.new_tokens = turn.told.new_tokens;
+  entry.began = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(took);
+  entry.trace = turn.trace;
+  shared_->log.write(entry);
+  if (shared_->options.answered) shared_->options.answered(entry);
 }
 
 Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) {
@@ -540,7 +558,7 @@ Connection::awaitable<void> Connection::send_answer(Turn& turn, Answer& answer) 
     answer.leave();
     if (turn.status == 0) turn.status = 499;  // the client has closed the request
   }
-  turn.model = answer.model();
+  turn.told = answer.told();
   finish(turn, !complete || failed_ || answer.left());
 }
 

@@ -46,10 +46,10 @@ struct Shared {
 // The coroutines await in statements of their own, never in a condition: g++ 12 lays out wrong frames for those.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// Takes `fd` over. `check_host`: see Admission. `quick_only`: for one request of ServerOptions::quick_paths, since all other
-  /// places are taken.
-  Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer, bool check_host,
-             bool quick_only = false);
+  /// Takes `fd` over. `peer`: the other side's address; `group`: address_group() of it. `check_host`: see Admission.
+  /// `quick_only`: for one request of ServerOptions::quick_paths, since all other places are taken.
+  Connection(std::shared_ptr<Shared> shared, int fd, std::unique_ptr<Transport> transport, std::string peer, std::string group,
+             bool check_host, bool quick_only = false);
   ~Connection();
 
   /// Runs until the connection ends, then calls `closed`.
@@ -60,7 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void retire();  // ends if no request has begun
   /// Since when it waits for a request, in ticks of the steady clock; 0 while one is under way.
   int64_t idle_since() const { return idle_since_; }
-  const std::string& peer() const { return peer_; }
+  const std::string& group() const { return group_; }
   bool quick_only() const { return quick_only_; }
 
  private:
@@ -101,7 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::strand<boost::asio::io_context::executor_type> strand_;
   boost::asio::posix::stream_descriptor socket_;
   std::unique_ptr<Transport> transport_;
-  const std::string peer_;
+  const std::string peer_, group_;
   const bool check_host_, quick_only_;
   boost::asio::steady_timer timer_;  // expires at the deadline of what is waited for, and is cancelled when something happens
   std::string in_, out_;

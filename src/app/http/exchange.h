@@ -1,5 +1,6 @@
 #pragma once
 // One request with its answer. Both classes are interfaces, so that routes can be tested without a socket.
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,8 +38,10 @@ class Exchange {
   /// Takes memory for this request's work from ServerOptions::work_bytes, and waits a moment if others have it. Errors:
   /// OverBudget.
   virtual WorkCharge charge(size_t bytes) = 0;
-  /// The model that answers, for the log of a server that has several.
-  virtual void name_model(const std::string&) {}
+  /// For the log and for ServerOptions::answered: the model that answers, and tokens of prompts and of texts that were made,
+  /// which add up.
+  virtual void name_model(const std::string& name) = 0;
+  virtual void count_tokens(int64_t prompt, int64_t made) = 0;
 };
 
 /// Runs on a request thread (ServerOptions::request_threads) and may take its time, or keep the exchange and return. An

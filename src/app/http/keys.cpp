@@ -114,4 +114,17 @@ std::vector<ApiKey> read_keys(const std::string& path) {
   return keys;
 }
 
+std::vector<ApiKey> read_keys_again(const std::string& path, const std::vector<ApiKey>& before, int64_t reload) {
+  std::vector<ApiKey> keys = read_keys(path);
+  for (ApiKey& key : keys) {
+    if (key.name.find(' ') == std::string::npos) continue;  // a name of the file has no space
+    const auto known = std::find_if(before.begin(), before.end(), [&](const ApiKey& old) { return old.secret == key.secret; });
+    if (known == before.end())
+      key.name += ", reload " + std::to_string(reload);
+    else if (known->name.find(' ') != std::string::npos)
+      key.name = known->name;
+  }
+  return keys;
+}
+
 }  // namespace vitrine::http

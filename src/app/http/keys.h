@@ -33,5 +33,9 @@ class Keys {
 /// The keys of a file: one a line, after a name and a space if it is to have one; then, in any order, "user" or "admin",
 /// "requests/min=N" and "tokens/min=N". Empty lines and those with '#' in front are ignored. Errors: FileError with the line.
 std::vector<ApiKey> read_keys(const std::string& path);
+/// The same of a file that has changed since `before` was read. A key without a name is called by its line: one that was there
+/// keeps its name, and a new one is called "line 3, reload 1", so that none gets the counts and the cached prompts of another
+/// one.
+std::vector<ApiKey> read_keys_again(const std::string& path, const std::vector<ApiKey>& before, int64_t reload);
 
 }  // namespace vitrine::http

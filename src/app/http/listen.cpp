@@ -152,6 +152,21 @@ bool is_loopback(int fd) {
   return true;
 }
 
+std::string address_group(const std::string& address) {
+  sockaddr_storage given = {};
+  in6_addr& bytes = reinterpret_cast<sockaddr_in6&>(given).sin6_addr;
+  if (::inet_pton(AF_INET6, address.c_str(), &bytes) != 1) return address;
+  if (IN6_IS_ADDR_V4MAPPED(&bytes)) {
+    sockaddr_storage mapped = {};
+    mapped.ss_family = AF_INET;
+    std::memcpy(&reinterpret_cast<sockaddr_in&>(mapped).sin_addr, bytes.s6_addr + 12, 4);
+    return address_text(mapped);
+  }
+  given.ss_family = AF_INET6;
+  std::memset(bytes.s6_addr + 8, 0, 8);
+  return address_text(given) + "/64";
+}
+
 int accept_one(int fd, std::string& peer) {
   sockaddr_storage address = {};
   socklen_t size = sizeof address;

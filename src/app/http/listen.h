@@ -35,6 +35,10 @@ uint16_t port_of(int fd);
 /// Whether what listens can be reached from this machine alone.
 bool is_loopback(int fd);
 
+/// What addresses of one client have in common: "2001:db8:1:2::/64" of an IPv6 address, since whoever has one usually has all of
+/// that network; an IPv4 address itself, written either way; "unix" as it is.
+std::string address_group(const std::string& address);
+
 /// A connection that is waiting at `fd`, which then does not block: its socket, else -1 and errno. `peer` becomes its address,
 /// without the port.
 int accept_one(int fd, std::string& peer);

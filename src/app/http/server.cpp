@@ -21,6 +21,7 @@
 #include "http/connection.h"
 #include "http/listen.h"
 #include "http/response_text.h"
+#include "http/tls_files.h"
 
 namespace vitrine::http {
 namespace {
@@ -65,7 +66,7 @@ struct Server::Impl {
         work(shared->io.get_executor()),
         strand(asio::make_strand(shared->io)) {
     const ServerOptions& o = shared->options;
-    if (!o.tls_cert.empty()) tls = std::make_unique<TlsContext>(o.tls_cert, o.tls_key);
+    if (!o.tls_cert.empty()) tls = std::make_unique<TlsFiles>(o.tls_cert, o.tls_key, o.say);
     if (!o.host.empty())
       for (Listener& listener : listen_tcp(o.host, o.port)) doors.push_back(std::make_unique<Door>(strand, std::move(listener)));
     if (!doors.empty()) port = port_of(doors.front()->listener->fd());
@@ -142,18 +143,19 @@ struct Server::Impl {
     std::shared_ptr<Connection> connection;
     const std::lock_guard lock(mutex);
     const ServerOptions& o = shared->options;
+    const std::string group = address_group(peer);
     const auto count_of = [&](const auto& counts) {
-      const auto found = counts.find(peer);
+      const auto found = counts.find(group);
       return found == counts.end() ? 0 : found->second;
     };
     const int64_t usual = static_cast<int64_t>(connections.size()) - reserve_used;
-    const bool quick_only = (count_of(peers) >= most_of_a_peer() && !make_room_locked(&peer)) ||
+    const bool quick_only = (count_of(peers) >= most_of_a_peer() && !make_room_locked(&group)) ||
                             (usual >= o.connections && !make_room_locked(nullptr));
     const bool room = !quick_only || (reserve_used < o.connections_for_quick && count_of(reserve_of) < kReserveOfAPeer);
     try {
       if (room)
         connection = std::make_shared<Connection>(shared, fd, door.encrypted ? tls->transport(fd) : plain_transport(fd), peer,
-                                                  door.check_host, quick_only);
+                                                  group, door.check_host, quick_only);
     } catch (const std::exception&) {  // no memory
     }
     if (!connection) {
@@ -165,13 +167,13 @@ struct Server::Impl {
     ++accepted;
     const uint64_t id = next++;
     connections.emplace(id, connection);
-    ++(quick_only ? reserve_of : peers)[peer];
+    ++(quick_only ? reserve_of : peers)[group];
     reserve_used += quick_only ? 1 : 0;
-    connection->start([this, id, quick_only, peer] {
+    connection->start([this, id, quick_only, group] {
       const std::lock_guard inside(mutex);
       connections.erase(id);
       auto& counts = quick_only ? reserve_of : peers;
-      if (--counts[peer] == 0) counts.erase(peer);
+      if (--counts[group] == 0) counts.erase(group);
       reserve_used -= quick_only ? 1 : 0;
       if (connections.empty()) empty.notify_all();
     });
@@ -200,11 +202,11 @@ struct Server::Impl {
     make_room_locked(nullptr);
   }
 
-  // Ends the connection, of any address or of this one, that has waited longest for a request. False without one.
-  bool make_room_locked(const std::string* peer) {
+  // Ends the connection, of any address or of this group of them, that has waited longest for a request. False without one.
+  bool make_room_locked(const std::string* group) {
     Connection* longest = nullptr;
     for (const auto& [id, connection] : connections) {
-      if (connection->quick_only() || (peer != nullptr && connection->peer() != *peer)) continue;
+      if (connection->quick_only() || (group != nullptr && connection->group() != *group)) continue;
       const int64_t since = connection->idle_since();
       if (since != 0 && (longest == nullptr || since < longest->idle_since())) longest = connection.get();
     }
@@ -232,7 +234,7 @@ struct Server::Impl {
   }
 
   std::shared_ptr<Shared> shared;
-  std::unique_ptr<TlsContext> tls;
+  std::unique_ptr<TlsFiles> tls;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   Strand strand;
   std::vector<std::unique_ptr<Door>> doors;
@@ -240,7 +242,8 @@ struct Server::Impl {
   std::mutex mutex;
   std::condition_variable empty;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections;
-  std::unordered_map<std::string, int64_t> peers, reserve_of;  // connections of an address, in usual places and in the reserve
+  // Connections of a group of addresses, in usual places and in the reserve.
+  std::unordered_map<std::string, int64_t> peers, reserve_of;
   int64_t reserve_used = 0;
   uint64_t next = 0;
   std::atomic<int64_t> accepted = 0, refused = 0;
@@ -260,6 +263,10 @@ std::string Server::url() const {
   return (o.tls_cert.empty() ? "http://" : "https://") + host + ":" + std::to_string(impl_->port);
 }
 
+void Server::set_keys(const std::vector<ApiKey>& keys) { impl_->shared->admission.set_keys(keys); }
+void Server::reload_certificate() {
+  if (impl_->tls != nullptr) impl_->tls->reload();
+}
 void Server::stop_accepting() { impl_->stop_accepting(); }
 bool Server::quiet() const { return impl_->shared->running == 0; }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "http/access_entry.h"
 #include "http/exchange.h"
 
 namespace vitrine::http {
@@ -23,7 +24,8 @@ struct ServerOptions {
   std::string host = "127.0.0.1";  // an address, or a name that is looked up; "" with a Unix socket: no TCP
   int port = 8080;                 // 0: any free one
   std::string unix_socket;         // a path; readable and writable by its owner alone
-  std::string tls_cert, tls_key;   // PEM files, both or neither: HTTPS. The Unix socket speaks plain HTTP
+  std::string tls_cert,
+      tls_key;  // PEM files, both or neither: HTTPS. Read again when they change. The Unix socket speaks plain HTTP
 
   // Who may ask what.
   std::vector<ApiKey> keys;                // empty: nobody needs one
@@ -40,7 +42,7 @@ struct ServerOptions {
   size_t answer_bytes = 64 << 20;                    // of an answer that is JSON or text: 400
   size_t stream_bytes = 4 << 20;                     // of one stream that the client has not taken yet
   int64_t connections = 4096;                        // at once; an idle one makes room, else 503
-  int64_t connections_per_address = 0;               // among them; 0: half of them
+  int64_t connections_per_address = 0;               // among them, of an address_group(); 0: half of them
   int64_t connections_for_quick = 16;                // besides them, for quick_paths alone
   std::chrono::milliseconds header_timeout{10'000};  // from the first byte of a request to the end of its headers: 408
   std::chrono::milliseconds body_timeout{60'000};    // for the body: 408
@@ -52,6 +54,13 @@ struct ServerOptions {
   int request_threads = 8;               // and as many for bodies of 64 KiB and more, which let all other threads go first
   std::vector<std::string> quick_paths;  // their handler takes no time: it is called on an I/O thread, while all others are busy
   std::string log;  // one JSON object a line for each request, without prompts; a file, "-" is stderr, "" is none
+
+  bool spans = false;  // each request has a span of its own (AccessEntry::trace), also where the client tells of no trace
+  /// Called for each request when its answer has been sent, from an I/O thread: it must neither block nor throw.
+  std::function<void(const AccessEntry&)> answered;
+
+  /// Told what the operator should know: a renewed certificate, or one that does not fit. From any thread.
+  std::function<void(const std::string&)> say = [](const std::string&) {};
 
   /// The body of an error that the server answers itself, as JSON. `path` is empty where the request was not read so far; `code`
   /// is a word such as "body_too_large".
@@ -87,6 +96,12 @@ class Server {
   uint16_t port() const;
   /// "http://127.0.0.1:8080", for people.
   std::string url() const;
+  /// ServerOptions::keys from the next request on, those of open connections included; what runs goes on. Errors: UsageError;
+  /// then the keys stay as they were.
+  void set_keys(const std::vector<ApiKey>& keys);
+  /// Reads certificate and key again, for new connections; nothing happens without TLS. That they have changed is also noticed at
+  /// the next connection. Errors: as the constructor; then those of before stay in use.
+  void reload_certificate();
   /// Takes no new connections and closes idle ones; running answers go on, and their connections close behind them.
   void stop_accepting();
   /// Whether no request waits for the rest of its answer.

@@ -35,7 +35,7 @@ class TlsContext {
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
-  /// As plain_transport; the context outlives it.
+  /// As plain_transport; may outlive the context.
   std::unique_ptr<Transport> transport(int fd) const;
 
  private:

@@ -92,6 +92,8 @@ class WithModel final : public http::Exchange {
   std::shared_ptr<http::Stream> stream(http::Response head) override { return exchange_->stream(std::move(head)); }
   void on_gone(std::function<void()> gone) override { exchange_->on_gone(std::move(gone)); }
   http::WorkCharge charge(size_t bytes) override { return exchange_->charge(bytes); }
+  void name_model(const std::string& name) override { exchange_->name_model(name); }
+  void count_tokens(int64_t prompt, int64_t made) override { exchange_->count_tokens(prompt, made); }
 
  private:
   const std::shared_ptr<Service> service_;

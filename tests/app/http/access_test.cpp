@@ -99,6 +99,39 @@ TEST(Keys, ComeFromAFile) {
   EXPECT_THROW(read_keys(path), FileError);
 }
 
+TEST(Keys, OfAFileThatHasChangedKeepTheirNames) {
+  const Scratch scratch;
+  const std::string path = scratch.write("keys", "sk-one\nsk-two\ncarol sk-three\n");
+  const std::vector<ApiKey> first = read_keys(path);
+  scratch.write("keys", "sk-new\nsk-two\nsk-one\nsk-three\n");
+  const std::vector<ApiKey> second = read_keys_again(path, first, 1);
+  EXPECT_EQ(second[0].name, "line 1, reload 1") << "line 1 was another key's";
+  EXPECT_EQ(second[1].name, "line 2");
+  EXPECT_EQ(second[2].name, "line 1");
+  EXPECT_EQ(second[3].name, "line 4") << "it has lost its name";
+  scratch.write("keys", "sk-new\nsk-other\n");
+  const std::vector<ApiKey> third = read_keys_again(path, second, 2);
+  EXPECT_EQ(third[0].name, "line 1, reload 1");
+  EXPECT_EQ(third[1].name, "line 2, reload 2");
+}
+
+TEST(Keys, AreReplacedWhileTheServerRuns) {
+  TestServer t(with_keys());
+  Client client(t.port()), running(t.port());
+  EXPECT_EQ(client.ask(get("/", "x-api-key: sk-alice\r\n")).status, 200);
+  running.send(get("/stream", "x-api-key: sk-alice\r\n"));
+  running.read_head();
+  t.server->set_keys({{"carol", "sk-carol"}});
+  EXPECT_EQ(client.ask(get("/", "x-api-key: sk-carol\r\n")).status, 200) << "on the connection that was open";
+  EXPECT_EQ(t.seen.last().owner, "carol");
+  EXPECT_THROW(t.server->set_keys({{"dave", "sk dave"}}), UsageError);
+  EXPECT_THROW(t.server->set_keys({}), UsageError) << "that would let everybody in";
+  EXPECT_EQ(client.ask(get("/", "x-api-key: sk-carol\r\n")).status, 200);
+  EXPECT_EQ(Client(t.port()).ask(get("/", "x-api-key: sk-alice\r\n")).status, 401);
+  t.seen.take_stream()->send("goes on");
+  EXPECT_EQ(running.read_chunk(), "goes on");
+}
+
 TEST(Host, OnLoopbackOnlyOwnNamesAreAnswered) {
   ServerOptions o = test_options();
   o.allowed_hosts = {"models.example.org"};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "http/client.h"
+#include "http/listen.h"
 #include "http/test_server.h"
 
 namespace vitrine::http {
@@ -96,6 +97,15 @@ TEST(Limits, ConnectionsOfOneAddressLeavePlacesForHealth) {
   half[0]->send("st: localhost\r\n\r\n");
   EXPECT_EQ(half[0]->read_reply().status, 200);  // and is idle now, so that it makes room
   EXPECT_TRUE(eventually([&] { return Client(t.port()).ask(get("/")).status == 200; }));
+}
+
+TEST(Limits, AddressesOfOneNetworkCountTogether) {
+  EXPECT_EQ(address_group("2001:db8:1:2::1"), "2001:db8:1:2::/64");
+  EXPECT_EQ(address_group("2001:db8:1:2:ffff:ffff:ffff:ffff"), "2001:db8:1:2::/64");
+  EXPECT_NE(address_group("2001:db8:1:3::1"), address_group("2001:db8:1:2::1"));
+  EXPECT_EQ(address_group("192.0.2.1"), "192.0.2.1");
+  EXPECT_EQ(address_group("::ffff:192.0.2.1"), "192.0.2.1");
+  EXPECT_EQ(address_group("unix"), "unix");
 }
 
 TEST(Limits, AnswersAreOfBoundedSize) {

@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -410,6 +411,42 @@ TEST_F(Tls, BrokenConnectionsLeaveNothing) {
   }
   EXPECT_TRUE(eventually([&] { return t.server->stats().connections == 0; }));
   EXPECT_EQ(open_files(), files);
+}
+
+TEST_F(Tls, ARenewedCertificateIsUsedWithoutARestart) {
+  make("renewed");
+  SSL_CTX* const expects_renewed = SSL_CTX_new(TLS_client_method());
+  ASSERT_EQ(SSL_CTX_load_verify_locations(expects_renewed, path("renewed.pem").c_str(), nullptr), 1);
+  SSL_CTX_set_verify(expects_renewed, SSL_VERIFY_PEER, nullptr);
+  ServerOptions o = options();
+  std::mutex mutex;
+  std::vector<std::string> said;
+  o.say = [&](const std::string& what) {
+    const std::lock_guard lock(mutex);
+    said.push_back(what);
+  };
+  {
+    TestServer t(o);
+    Connection before(client_, t.port());
+    ASSERT_TRUE(before.ok && before.send(get("/stream")) && before.read_until("\r\n\r\n"));
+    const auto replace = [&](const std::string& name) {
+      std::filesystem::rename(path("renewed." + name), path("server." + name));
+    };
+    replace("pem");
+    EXPECT_THROW(t.server->reload_certificate(), FileError) << "the key does not fit yet";
+    EXPECT_TRUE(Connection(client_, t.port()).ok) << "with the certificate of before";
+    replace("key");
+    EXPECT_TRUE(eventually([&] { return Connection(expects_renewed, t.port()).ok; }));
+    EXPECT_FALSE(Connection(client_, t.port()).ok);
+    t.seen.take_stream()->send("goes on");
+    EXPECT_TRUE(before.read_until("goes on"));
+    make("server");
+    t.server->reload_certificate();
+    EXPECT_FALSE(Connection(expects_renewed, t.port()).ok) << "at once";
+  }
+  SSL_CTX_free(expects_renewed);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("server.pem has changed and is in use"), std::string::npos) << said[0];
 }
 
 TEST_F(Tls, FilesThatDoNotFitAreNamed) {

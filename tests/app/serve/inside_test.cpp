@@ -28,6 +28,8 @@ class Leaving final : public http::Exchange {
   std::shared_ptr<http::Stream> stream(http::Response) override { throw std::logic_error("this request has no stream"); }
   http::WorkCharge charge(size_t bytes) override { return http::WorkCharge(std::make_shared<http::WorkBudget>(bytes)); }
   void on_gone(std::function<void()> gone) override { gone_ = std::move(gone); }
+  void name_model(const std::string&) override {}
+  void count_tokens(int64_t, int64_t) override {}
   void leave() const { gone_(); }
 
  private:

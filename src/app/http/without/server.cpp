@@ -17,6 +17,8 @@ Server::Server(ServerOptions, Handler) {
 Server::~Server() = default;
 uint16_t Server::port() const { return 0; }
 std::string Server::url() const { return {}; }
+void Server::set_keys(const std::vector<ApiKey>&) {}
+void Server::reload_certificate() {}
 void Server::stop_accepting() {}
 bool Server::quiet() const { return true; }
 ServerStats Server::stats() const { return {}; }
