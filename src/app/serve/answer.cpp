@@ -161,6 +161,14 @@ void Answer::take_token(Choice& choice, TokenEvent&& event) {
   choice.tokens.back().top = {};
 }
 
+// A client that has left does not hear of it: it is the server that ends, or another text of the request has failed.
+ApiError Answer::cancelled() const {
+  const std::shared_ptr<Scheduler> scheduler = scheduler_.lock();
+  if (scheduler == nullptr || scheduler->stats().draining)
+    return {503, "interrupted", "this server is ending, and the answer is not complete; send the request again"};
+  return {499, "cancelled", "the request was cancelled"};
+}
+
 // What has been made counts, not what might be: few requests say how long their texts are.
 void Answer::hold(const std::vector<TokenLogprob>& most_likely) {
   if (streamed_) return;
@@ -176,10 +184,11 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
   choice.ended = true;
   --running_;
   const bool same_prompt = choice.index > 0 && choices_[choice.index - 1].prompt == choice.prompt;
-  service_.quotas().used(exchange_->request().owner,
-                         static_cast<double>(choice.tokens.size() + (same_prompt ? 0 : choice.prompt_ids.size())));
+  const int64_t prompt = same_prompt ? 0 : std::ssize(choice.prompt_ids), made = std::ssize(choice.tokens);
+  service_.quotas().used(exchange_->request().owner, static_cast<double>(prompt + made));
+  service_.count_tokens(*exchange_, prompt, made);
   if (choice.end.end == End::failed) fail(failed(choice.end));
-  if (choice.end.end == End::cancelled) fail(ApiError(499, "cancelled", "the request was cancelled"));
+  if (choice.end.end == End::cancelled) fail(cancelled());
   if (answered_) return;
   choice.tail = choice.end.text;
   if (include_stop_[choice.index] && choice.end.stop_string) choice.tail += *choice.end.stop_string;

@@ -99,6 +99,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void take_end(Choice& choice, EndEvent&& event);
   void hold(const std::vector<TokenLogprob>& most_likely);
   void fail(const ApiError& error);
+  ApiError cancelled() const;
 
   Service& service_;
   std::weak_ptr<Scheduler> scheduler_;

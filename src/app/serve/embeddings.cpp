@@ -122,6 +122,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     try {
       if (error) std::rethrow_exception(error);
       add_(json_, embedding_);
+      service_.count_tokens(*exchange_, std::ssize(inputs_[next_]), 0);
       if (++next_ < inputs_.size()) return submit();
       exchange_->respond(json_response(json_));
     } catch (...) {

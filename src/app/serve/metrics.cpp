@@ -26,15 +26,20 @@ class MetricsText {
   }
   void counter(const char* name, const char* help, double v) { value("counter", name, help, v); }
   void gauge(const char* name, const char* help, double v) { value("gauge", name, help, v); }
-  void histogram(const char* name, const char* help, const Histogram& h) {
+  using Labels = std::initializer_list<std::pair<const char*, std::string_view>>;
+  void histogram(const char* name, const char* help, const Histogram& h, Labels labels = {}) {
     std::string& text = family(name, help, "histogram");
+    const std::string own = joined_labels(labels), before = own.empty() ? "" : own + ",";
     uint64_t below = 0;
     for (size_t i = 0; i < h.bounds.size(); ++i) {
       below += h.counts[i];
-      text += fmt::format("{}_bucket{} {}\n", name, braced(fmt::format("le=\"{}\"", h.bounds[i])), below);
+      text += fmt::format("{}_bucket{} {}\n", name, braced(before + fmt::format("le=\"{}\"", h.bounds[i])), below);
     }
-    text += fmt::format("{0}_bucket{3} {1}\n{0}_sum{4} {2}\n{0}_count{4} {1}\n", name, h.count, h.sum, braced("le=\"+Inf\""),
-                        braced({}));
+    text += fmt::format("{0}_bucket{3} {1}\n{0}_sum{4} {2}\n{0}_count{4} {1}\n", name, h.count, h.sum,
+                        braced(before + "le=\"+Inf\""), braced(own));
+  }
+  void sample(const char* type, const char* name, const char* help, Labels labels, uint64_t count) {
+    family(name, help, type) += fmt::format("{}{} {}\n", name, braced(joined_labels(labels)), count);
   }
   void labeled(const char* name, const char* help, const char* label,
                std::initializer_list<std::pair<const char*, double>> values) {
@@ -42,11 +47,7 @@ class MetricsText {
     for (const auto& [word, v] : values) text += fmt::format("{}{} {}\n", name, braced(fmt::format("{}=\"{}\"", label, word)), v);
   }
   /// A gauge of 1 whose labels tell something.
-  void info(const char* name, const char* help, std::initializer_list<std::pair<const char*, std::string>> labels) {
-    std::string all;
-    for (const auto& [label, word] : labels) all += fmt::format("{}{}=\"{}\"", all.empty() ? "" : ",", label, escaped(word));
-    family(name, help, "gauge") += fmt::format("{}{{{}}} 1\n", name, all);
-  }
+  void info(const char* name, const char* help, Labels labels) { sample("gauge", name, help, labels, 1); }
   std::string take() && {
     std::string text;
     for (const Family& family : families_) text += family.head + family.samples;
@@ -61,6 +62,11 @@ class MetricsText {
     const auto found = std::ranges::find(families_, name, &Family::name);
     if (found != families_.end()) return found->samples;
     return families_.emplace_back(name, fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type), "").samples;
+  }
+  static std::string joined_labels(Labels labels) {
+    std::string all;
+    for (const auto& [label, word] : labels) all += fmt::format("{}{}=\"{}\"", all.empty() ? "" : ",", label, escaped(word));
+    return all;
   }
   std::string braced(const std::string& labels) const {
     if (labels.empty() && model_.empty()) return "";
@@ -153,13 +159,27 @@ void add_model(MetricsText& m, Service& service) {
   m.gauge("llamacpp:requests_deferred", "Streams that wait.", d(s.waiting));
 }
 
-std::string metrics_text(std::span<const ServedModel> models, std::time_t started) {
+void add_requests(MetricsText& m, const RequestMetrics& requests) {
+  for (const auto& [path, method, status, count] : requests.answers())
+    m.sample("counter", "vitrine_http_requests_total", "Requests that were answered, by route and status; 499: the client left.",
+             {{"path", path}, {"method", method}, {"status", std::to_string(status)}}, count);
+  for (const auto& [path, seconds] : requests.times())
+    m.histogram("vitrine_http_request_seconds", "From the first byte of a request to the last one of its answer.", seconds,
+                {{"path", path}});
+  for (const auto& [key, model, prompt, made] : requests.tokens()) {
+    m.sample("counter", "vitrine_key_prompt_tokens_total", "Tokens of prompts by key.", {{"key", key}, {"model", model}}, prompt);
+    m.sample("counter", "vitrine_key_new_tokens_total", "Generated tokens by key.", {{"key", key}, {"model", model}}, made);
+  }
+}
+
+std::string metrics_text(std::span<const ServedModel> models, std::time_t started, const RequestMetrics* requests) {
   const bool several = models.size() > 1;
   MetricsText m;
   for (const ServedModel& model : models)
     m.info("vitrine_build_info", "Version and kernels of this program, and its model.",
            {{"version", version()}, {"kernels", kernels().name}, {"model", model.name}});
   add_process(m, started);
+  if (requests != nullptr) add_requests(m, *requests);
   for (const ServedModel& model : models) {
     m.set_model(several ? model.name : "");
     if (several) {
@@ -173,17 +193,17 @@ std::string metrics_text(std::span<const ServedModel> models, std::time_t starte
 
 }  // namespace
 
-http::Response metrics_response(std::span<const ServedModel> models, std::time_t started) {
+http::Response metrics_response(std::span<const ServedModel> models, std::time_t started, const RequestMetrics* requests) {
   http::Response response;
   response.type = "text/plain; version=0.0.4; charset=utf-8";
   response.headers.emplace_back("Process-Start-Time-Unix", std::to_string(started));
-  response.body = metrics_text(models, started);
+  response.body = metrics_text(models, started, requests);
   return response;
 }
 
 void metrics(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   if (!service.options().metrics) throw unsupported("", "this server was started without /metrics");
-  exchange->respond(metrics_response(only(service), service.started()));
+  exchange->respond(metrics_response(only(service), service.started(), service.options().requests.get()));
 }
 
 }  // namespace vitrine::serve

@@ -16,8 +16,8 @@ std::vector<ServedModel> only(Service& service);
 OrderedJson models_json(std::span<const ServedModel> models);
 OrderedJson ollama_tags_json(std::span<const ServedModel> models);
 OrderedJson ollama_ps_json(std::span<const ServedModel> models);
-/// Of GET /metrics; several models have the label "model".
-http::Response metrics_response(std::span<const ServedModel> models, std::time_t started);
+/// Of GET /metrics; several models have the label "model". `requests` may be null.
+http::Response metrics_response(std::span<const ServedModel> models, std::time_t started, const RequestMetrics* requests);
 /// Of GET /health. Errors: ApiError 503 if one of those that are loaded drains or is stuck.
 OrderedJson health_json(std::span<const ServedModel> models);
 /// Of GET /ready. Errors: the same if one drains or its queue is full.

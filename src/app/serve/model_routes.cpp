@@ -120,7 +120,7 @@ bool answer_for_all(ServedModels& models, const std::shared_ptr<http::Exchange>&
   } else if (path == "/metrics") {
     check_admin(request);
     if (!models.options().metrics) throw unsupported("", "this server was started without /metrics");
-    exchange->respond(metrics_response(models.list(), process_started()));
+    exchange->respond(metrics_response(models.list(), process_started(), models.options().requests.get()));
   } else {
     return false;
   }
@@ -143,10 +143,7 @@ void answer_by_name(ServedModels& models, const std::shared_ptr<http::Exchange>&
   }
   models.use(
       *model, form == ErrorForm::ollama ? keep_seconds(names.keep_alive) : std::nullopt,
-      [exchange](const std::shared_ptr<Service>& service) {
-        exchange->name_model(service->name());
-        answer(*service, std::make_shared<WithModel>(service, exchange));
-      },
+      [exchange](const std::shared_ptr<Service>& service) { answer(*service, std::make_shared<WithModel>(service, exchange)); },
       [exchange, form](const std::exception_ptr& error) { exchange->respond(error_response(api_error(error), form)); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "serve/api_error.h"
 
@@ -18,10 +19,28 @@ namespace {
 
 }  // namespace
 
-Quotas::Quotas(const std::vector<KeyQuota>& quotas) {
+Quotas::Quotas(const std::vector<KeyQuota>& quotas) { set(quotas); }
+
+void Quotas::set(const std::vector<KeyQuota>& quotas) {
   const Clock::time_point now = Clock::now();
-  for (const KeyQuota& quota : quotas)
-    keys_.emplace(quota.owner, Key{{quota.requests, quota.requests, now}, {quota.tokens, quota.tokens, now}});
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, Key> keys;
+  for (const KeyQuota& quota : quotas) {
+    Key key{{quota.requests, quota.requests, now}, {quota.tokens, quota.tokens, now}};
+    if (const auto before = keys_.find(quota.owner); before != keys_.end()) {
+      key.requests.go_on_from(before->second.requests, now);
+      key.tokens.go_on_from(before->second.tokens, now);
+    }
+    keys.emplace(quota.owner, key);
+  }
+  keys_ = std::move(keys);
+}
+
+void Quotas::Left::go_on_from(const Left& before, Clock::time_point now) {
+  if (before.a_minute <= 0) return;  // it had no limit, and nothing was counted
+  Left old = before;
+  old.refill(now);
+  left = std::min(left, old.left);
 }
 
 void Quotas::Left::refill(Clock::time_point now) {

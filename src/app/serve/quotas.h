@@ -17,6 +17,8 @@ struct KeyQuota {
 class Quotas {
  public:
   explicit Quotas(const std::vector<KeyQuota>& quotas);
+  /// In the place of those of before: a key that stays keeps what it has left, as far as its new limits allow.
+  void set(const std::vector<KeyQuota>& quotas);
   /// Counts a request. Errors: ApiError 429 with Retry-After, for one too many or while too many tokens were used.
   void begin(const std::string& owner);
   /// Tokens of a prompt and of its text: they are known at the end, so that the last request may take more than is left.
@@ -28,6 +30,7 @@ class Quotas {
     double a_minute, left;
     Clock::time_point at;
     void refill(Clock::time_point now);
+    void go_on_from(const Left& before, Clock::time_point now);
     double seconds_until(double wanted) const { return 60 * (wanted - left) / a_minute; }
   };
   struct Key {

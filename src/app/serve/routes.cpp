@@ -155,6 +155,12 @@ std::vector<std::string> paths_where(bool Route::* holds) {
 
 }  // namespace
 
+const char* route_of(const std::string& path) {
+  for (const Route& route : routes())
+    if (matches(route.path, path)) return route.path;
+  return nullptr;
+}
+
 std::vector<std::string> open_paths() { return paths_where(&Route::open); }
 std::vector<std::string> quick_paths() { return paths_where(&Route::quick); }
 
@@ -168,6 +174,7 @@ void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
       if (request.method == route.method) {
         form = route.form;
         if (route.admin) check_admin(request);
+        if (!route.open && !route.quick) exchange->name_model(service.name());
         if (route.fields == nullptr) return route.handle(service, exchange);
         check_type(request);
         return handle_body(route, service, exchange);

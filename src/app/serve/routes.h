@@ -28,6 +28,9 @@ const std::vector<Route>& routes();
 /// its path does not have, 415 for a body that is not JSON.
 void answer(Service& service, const std::shared_ptr<http::Exchange>& exchange);
 
+/// The path of the route that a request's path belongs to: "/v1/models/{id}". Null: there is none.
+const char* route_of(const std::string& path);
+
 /// The paths of routes that need no key.
 std::vector<std::string> open_paths();
 /// The paths of routes that are quick.

@@ -1,7 +1,12 @@
 #include "serve/served_models.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -24,20 +29,27 @@ bool is_later_part(const std::string& file) {
 
 bool is_gguf(const fs::path& path) { return path.extension() == ".gguf"; }
 
-// Of the weights' files; 0 where the path names a model in a cache.
-size_t bytes_of(const std::string& path) {
-  std::error_code error;
-  if (fs::is_regular_file(path, error)) return fs::file_size(path, error);
+/// Of the weights' files: nothing where the path names a model in a cache.
+struct WeightFiles {
   size_t bytes = 0;
-  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-    const fs::path& file = at->path();
-    if (file.extension() != ".safetensors" && !is_gguf(file)) continue;
-    std::error_code unknown;
-    const uintmax_t size = fs::file_size(file, unknown);
-    if (!unknown) bytes += size;
+  size_t stamp = 0;  // is another one if they are others
+  explicit WeightFiles(const fs::path& path) {
+    std::error_code error;
+    if (fs::is_regular_file(path, error)) add(path);
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+      if (at->path().extension() == ".safetensors" || is_gguf(at->path())) add(at->path());
   }
-  return bytes;
-}
+
+ private:
+  void add(const fs::path& file) {
+    struct stat found = {};
+    if (::stat(file.c_str(), &found) != 0) return;
+    bytes += static_cast<size_t>(found.st_size);
+    const auto of = [](auto n) { return std::to_string(n) + " "; };
+    stamp += std::hash<std::string>()(of(found.st_dev) + of(found.st_ino) + of(found.st_size) + of(found.st_mtim.tv_sec) +
+                                      of(found.st_mtim.tv_nsec));
+  }
+};
 
 Draining draining() { return Draining("this server is about to end and takes no new work"); }
 
@@ -71,15 +83,7 @@ std::vector<ModelToServe> models_in(const std::string& folder) {
 }
 
 ServedModels::ServedModels(ServedModelsOptions options) : options_(std::move(options)) {
-  for (const ModelToServe& model : options_.models) {
-    if (std::ranges::any_of(entries_, [&](const Entry& e) { return e.model.name == model.name; }))
-      throw UsageError("two models are called \"" + model.name + "\"; give one of them another name: --models NAME=MODEL");
-    Entry& entry = entries_.emplace_back();
-    entry.model = model;
-    entry.bytes = bytes_of(model.path);
-    entry.keep_seconds = options_.keep_seconds;
-  }
-  if (entries_.empty()) throw UsageError("there is no model to serve");
+  set_models(options_.models);
   entries_.front().loaded = options_.load(entries_.front().model);
   entries_.front().used = Clock::now();
   entries_.front().loads = 1;
@@ -100,19 +104,49 @@ ServedModels::~ServedModels() {
   for (Entry& entry : entries_) entry.loaded.reset();
 }
 
+void ServedModels::set_models(const std::vector<ModelToServe>& models) {
+  if (models.empty()) throw UsageError("there is no model to serve");
+  std::set<std::string> names;
+  std::vector<WeightFiles> files;
+  for (const ModelToServe& model : models) {
+    if (!names.insert(model.name).second)
+      throw UsageError("two models are called \"" + model.name + "\"; give one of them another name: --models NAME=MODEL");
+    files.emplace_back(model.path);
+  }
+
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) entry.gone = true;
+  order_.clear();
+  for (size_t i = 0; i < models.size(); ++i) {
+    const auto same = [&](const Entry& e) {
+      return e.model.name == models[i].name && e.model.path == models[i].path && e.stamp == files[i].stamp;
+    };
+    auto entry = std::ranges::find_if(entries_, same);
+    if (entry == entries_.end()) {
+      entries_.emplace_back();
+      entry = std::prev(entries_.end());
+      entry->bytes = files[i].bytes;
+      entry->stamp = files[i].stamp;
+      entry->keep_seconds = options_.keep_seconds;
+    }
+    entry->model = models[i];
+    entry->gone = false;
+    order_.push_back(static_cast<size_t>(entry - entries_.begin()));
+  }
+  changed_.notify_all();
+}
+
 std::optional<size_t> ServedModels::find(const std::string& name) const {
-  if (name.empty()) return 0;
-  for (size_t i = 0; i < entries_.size(); ++i) {
+  const std::lock_guard lock(mutex_);
+  if (name.empty()) return order_.front();
+  for (const size_t i : order_) {
     const ModelToServe& model = entries_[i].model;
     if (model.name == name || model.name == name + ".gguf" || std::ranges::find(model.others, name) != model.others.end())
       return i;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    const Entry& first = entries_.front();
-    if (first.loaded && first.loaded->service.adapters().named(name)) return 0;  // loaded by a request
-  }
-  for (size_t i = 0; i < entries_.size(); ++i)
+  const Entry& first = entries_[order_.front()];
+  if (first.loaded && first.loaded->service.adapters().named(name)) return order_.front();  // loaded by a request
+  for (const size_t i : order_)
     if (entries_[i].model.any_name) return i;
   return {};
 }
@@ -153,7 +187,8 @@ std::vector<ServedModel> ServedModels::list() {
   std::vector<ServedModel> all;
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
-  for (Entry& entry : entries_) {
+  for (const size_t i : order_) {
+    Entry& entry = entries_[i];
     ServedModel model{entry.model.name, entry.model.path, entry.bytes, nullptr, {}, entry.loads};
     if (entry.loaded && entry.keep_seconds >= 0) {
       const double idle = entry.uses > 0 ? 0 : std::chrono::duration<double>(now - entry.used).count();
@@ -172,8 +207,20 @@ void ServedModels::drain() {
     for (Entry& entry : entries_) fail_waiting(entry, std::make_exception_ptr(draining()));
   }
   // Without the lock: who gives a model back has locks of the scheduler.
-  for (const ServedModel& model : list())
-    if (model.service) model.service->scheduler().drain();
+  for (const std::shared_ptr<Service>& service : loaded()) service->scheduler().drain();
+}
+
+void ServedModels::interrupt() {
+  for (const std::shared_ptr<Service>& service : loaded()) service->scheduler().cancel_all();
+}
+
+// Those that are served no more and still in use among them.
+std::vector<std::shared_ptr<Service>> ServedModels::loaded() {
+  std::vector<std::shared_ptr<Service>> services;
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_)
+    if (entry.loaded) services.push_back(hold(entry, false));
+  return services;
 }
 
 ServedModels::Entry* ServedModels::longest_waiting() {
@@ -219,7 +266,7 @@ void ServedModels::work() {
     Entry* over = nullptr;
     for (Entry& entry : entries_) {
       if (!entry.loaded || entry.uses > 0) continue;
-      if (entry.leaving) over = &entry;
+      if (entry.leaving || entry.gone) over = &entry;
       if (entry.keep_seconds < 0) continue;
       const Clock::time_point end =
           entry.used + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(entry.keep_seconds));
@@ -236,18 +283,19 @@ void ServedModels::work() {
 }
 
 void ServedModels::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
+  const ModelToServe model = entry.model;
   lock.unlock();
   std::unique_ptr<LoadedModel> loaded;
   std::exception_ptr error;
   const Clock::time_point begin = Clock::now();
   try {
-    loaded = options_.load(entry.model);
+    loaded = options_.load(model);
   } catch (...) {
     error = std::current_exception();
   }
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count();
-  options_.say(error ? "the model " + entry.model.name + " cannot be loaded: " + why(error)
-                     : "loaded the model " + entry.model.name + " in " + std::to_string(ms) + " ms");
+  options_.say(error ? "the model " + model.name + " cannot be loaded: " + why(error)
+                     : "loaded the model " + model.name + " in " + std::to_string(ms) + " ms");
   lock.lock();
   if (error)
     return fail_waiting(entry, std::make_exception_ptr(ApiError(
@@ -266,10 +314,11 @@ void ServedModels::load(Entry& entry, std::unique_lock<std::mutex>& lock) {
 void ServedModels::unload(Entry& entry, std::unique_lock<std::mutex>& lock) {
   std::unique_ptr<LoadedModel> gone = std::move(entry.loaded);
   entry.leaving = false;
+  const std::string name = entry.model.name;
   lock.unlock();
   gone.reset();
   give_back_freed_memory();
-  options_.say("unloaded the model " + entry.model.name);
+  options_.say("unloaded the model " + name);
   lock.lock();
 }
 

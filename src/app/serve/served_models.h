@@ -35,6 +35,7 @@ struct ModelToServe {
   std::string name, path;                // the path: as --model has it
   std::vector<std::string> others = {};  // further names: aliases, and adapters that are loaded with it
   bool any_name = false;                 // takes requests that name any model
+  bool main = false;                     // what the command's flags say of one model applies to it
 };
 
 /// The models in a folder, by name: subfolders with a config.json, and GGUF files (of one in parts, the first). Errors: FileError
@@ -47,6 +48,7 @@ struct ServedModelsOptions {
   double keep_seconds = -1;          // a model stays loaded so long after its last request; negative: until others need the room
   int64_t most_waiting = 512;        // requests that wait for a model
   bool metrics = true;               // GET /metrics answers
+  std::shared_ptr<RequestMetrics> requests = {};  // of all models, for GET /metrics; null: none
   std::function<std::unique_ptr<LoadedModel>(const ModelToServe&)> load;
   std::function<void(const std::string&)> say = [](const std::string&) {
   };  // what was loaded, unloaded or failed, for the operator
@@ -72,7 +74,12 @@ class ServedModels {
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
 
-  /// The place in list() of the model that has this name; nothing: none has. An empty name is the first model's.
+  /// Serves these from now on, in their order. Those of before that are not among them get no more requests, and are unloaded
+  /// once nobody uses them; so does a model whose files are others than before, and its name stands for the new ones. Errors:
+  /// UsageError as the constructor; then nothing changes.
+  void set_models(const std::vector<ModelToServe>& models);
+
+  /// The model that has this name, for use(); nothing: none has. An empty name is the first model's.
   std::optional<size_t> find(const std::string& name) const;
 
   using Run = std::function<void(const std::shared_ptr<Service>&)>;
@@ -86,6 +93,8 @@ class ServedModels {
   std::vector<ServedModel> list();
   /// Nothing new is loaded, and models that are take no new work.
   void drain();
+  /// Cancels what still runs and waits: its clients hear of it. Returns at once. For a server that drains.
+  void interrupt();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -104,10 +113,13 @@ class ServedModels {
     double keep_seconds = 0;
     std::deque<Waiting> waiting;
     uint64_t loads = 0;
+    size_t stamp = 0;   // of its files
+    bool gone = false;  // is served no more
   };
 
   void work();
   std::shared_ptr<Service> hold(Entry& entry, bool is_request);
+  std::vector<std::shared_ptr<Service>> loaded();
   Entry* longest_waiting();
   Entry* least_recently_used(bool idle);
   bool has_room_for(const Entry& entry);
@@ -118,7 +130,8 @@ class ServedModels {
   const ServedModelsOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Entry> entries_;  // in the order of the options; none comes or goes
+  std::deque<Entry> entries_;  // none leaves its place
+  std::vector<size_t> order_;  // of those that are served
   bool draining_ = false, ended_ = false;
   std::unique_ptr<http::Workers> workers_;  // of requests that had to wait
   std::thread thread_;

@@ -81,6 +81,11 @@ std::string Service::model_named(const std::optional<std::string>& wanted) const
                  "model");
 }
 
+void Service::count_tokens(http::Exchange& exchange, int64_t prompt, int64_t made) {
+  exchange.count_tokens(prompt, made);
+  if (options_.requests != nullptr) options_.requests->used_tokens(exchange.request().owner, name_, prompt, made);
+}
+
 // Owners have no line feed: they are words of a file of keys, or addresses.
 std::string Service::prefix_scope(const std::string& owner, const std::string& salt) const {
   return (options_.share_prefixes ? "" : owner) + "\n" + salt;

@@ -10,11 +10,13 @@
 
 #include "generate/chat.h"
 #include "grammar/grammar.h"
+#include "http/exchange.h"
 #include "runtime/engine.h"
 #include "schedule/scheduler.h"
 #include "serve/adapter_list.h"
 #include "serve/api_error.h"
 #include "serve/quotas.h"
+#include "serve/request_metrics.h"
 #include "serve/task_thread.h"
 
 namespace vitrine {
@@ -38,12 +40,13 @@ struct ServiceOptions {
   // Most likely tokens that an answer holds beside its own; each takes about 300 bytes while JSON is made of it. Streams send
   // them at once.
   size_t most_likeliest = size_t{1} << 21;
-  std::shared_ptr<Quotas> quotas = {};       // of several models together; null: none
-  double mask_seconds = 10;                  // Grammar::mask_seconds
-  double request_seconds = 0;                // for the texts of a request, which may ask for less; 0: no limit
-  size_t answer_bytes = size_t{64} << 20;    // of an answer's text, for endpoints whose answers grow with what is sent
-  int64_t lookup = 0;                        // tokens drafted by prompt lookup in requests that do not say how many; 0: none
-  std::vector<AdapterToLoad> adapters = {};  // loaded before anything runs
+  std::shared_ptr<Quotas> quotas = {};            // of several models together; null: none
+  std::shared_ptr<RequestMetrics> requests = {};  // the same
+  double mask_seconds = 10;                       // Grammar::mask_seconds
+  double request_seconds = 0;                     // for the texts of a request, which may ask for less; 0: no limit
+  size_t answer_bytes = size_t{64} << 20;         // of an answer's text, for endpoints whose answers grow with what is sent
+  int64_t lookup = 0;                             // tokens drafted by prompt lookup in requests that do not say how many; 0: none
+  std::vector<AdapterToLoad> adapters = {};       // loaded before anything runs
   AdapterLimits adapter_limits = {};
   std::shared_ptr<const TunedLens> lens = {};  // that requests may look through, and its file
   std::string lens_file = {};
@@ -104,6 +107,8 @@ class Service {
   /// Requests that look inside the model and are under way (serve/inside.h).
   std::atomic<int>& inside() { return inside_; }
   Quotas& quotas() { return *options_.quotas; }
+  /// Tokens of a prompt and of a text of this request, for its line in the log and for its key.
+  void count_tokens(http::Exchange& exchange, int64_t prompt, int64_t made);
   /// Held by who takes a step of training, which needs memory for a copy of the weights.
   std::mutex& training() { return training_; }
 

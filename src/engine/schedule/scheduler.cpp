@@ -103,6 +103,14 @@ class Scheduler::Loop {
     wake_.notify_one();
   }
 
+  void cancel_all() {
+    {
+      const std::lock_guard lock(mutex_);
+      all_cancelled_ = true;
+    }
+    wake_.notify_one();
+  }
+
   void drain() {
     const std::lock_guard lock(mutex_);
     draining_ = true;
@@ -127,7 +135,7 @@ class Scheduler::Loop {
  private:
   // With the mutex held -------------------------------------------------------------------------------------------
   int64_t waiting() const { return queue_.size() + jobs_.size(); }
-  bool nothing_to_do() const { return queue_.empty() && jobs_.empty() && cancelled_.empty(); }
+  bool nothing_to_do() const { return queue_.empty() && jobs_.empty() && cancelled_.empty() && !all_cancelled_; }
 
   void check_place(const std::string& owner) {
     if (draining_) throw Draining("the server is about to end and takes no new work");
@@ -182,6 +190,7 @@ class Scheduler::Loop {
   void end_early() {
     std::vector<std::unique_ptr<Stream>> turned_away;
     std::vector<Ticket> cancelled;
+    bool all = false;
     const Clock::time_point now = Clock::now();
     {
       const std::lock_guard lock(mutex_);
@@ -191,11 +200,14 @@ class Scheduler::Loop {
       for (const Ticket ticket : cancelled)
         if (auto waiting = queue_.take_if([&](const auto& stream) { return stream->ticket() == ticket; }))
           turned_away.push_back(std::move(*waiting));
+      all = std::exchange(all_cancelled_, false);
+      while (all && !queue_.empty()) turned_away.push_back(queue_.pop());
     }
     running_.end_late(now);
     for (auto& stream : std::exchange(late_, {})) running_.turn_away_late(std::move(stream));
     for (auto& stream : turned_away) running_.turn_away(std::move(stream));
     for (const Ticket ticket : cancelled) running_.cancel(ticket);
+    if (all) running_.cancel_all();
   }
 
   void step() {
@@ -314,7 +326,7 @@ class Scheduler::Loop {
   FairQueue<std::unique_ptr<Stream>> queue_;
   FairQueue<Job> jobs_;
   std::vector<Ticket> cancelled_;
-  bool draining_ = false, stopping_ = false, asleep_ = false;
+  bool draining_ = false, stopping_ = false, asleep_ = false, all_cancelled_ = false;
   Clock::time_point busy_since_ = {};
   double stream_seconds_ = 1;
   int64_t places_;  // free ones, to run in
@@ -347,6 +359,7 @@ std::future<void> Scheduler::run_in_parts(std::function<bool(Engine&)> part, std
   return loop_->run_job(std::move(part), owner, goes_on);
 }
 
+void Scheduler::cancel_all() { loop_->cancel_all(); }
 void Scheduler::drain() { loop_->drain(); }
 
 bool Scheduler::idle() const { return loop_->idle(); }

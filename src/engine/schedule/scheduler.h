@@ -66,6 +66,8 @@ class Scheduler {
 
   /// Returns at once; ended(cancelled) follows, unless the stream has ended. Any number is fine.
   void cancel(Ticket ticket);
+  /// The same for every stream there is, running or waiting.
+  void cancel_all();
 
   /// Runs `job` on the engine, no other job beside it; its exception goes to the future. Streams have their steps between two
   /// ops of the job (Context::call_between), and where they run they have three times the time that jobs take. So a job may not

@@ -8,6 +8,7 @@
 #include "serve/model_routes.h"
 #include "serve/process.h"
 #include "support.h"
+#include "support/scratch.h"
 
 namespace vitrine::serve {
 namespace {
@@ -343,6 +344,52 @@ TEST(SeveralModels, TheModelsOfAFolder) {
   EXPECT_THROW(models_in((folder / "empty").string()), FileError);
   EXPECT_THROW(models_in((folder / "none").string()), FileError);
   std::filesystem::remove_all(folder);
+}
+
+TEST(SeveralModels, AreReplacedWhileTheServerRuns) {
+  SeveralServed served;
+  std::shared_ptr<Service> held;
+  served.models.use(0, {}, [&](const std::shared_ptr<Service>& service) { held = service; }, [](const std::exception_ptr&) {});
+  const ModelToServe llama{"llama", golden("llama")}, qwen{"qwen", golden("qwen3")}, gemma{"gemma", golden("gemma")};
+  served.models.set_models({gemma, qwen});
+  EXPECT_EQ(served.complete("llama").status, 404);
+  EXPECT_EQ(served.complete("").json()["model"], "gemma") << "the first of them";
+  EXPECT_EQ(served.ask("GET", "/v1/models").json()["data"].size(), 2U);
+  EXPECT_EQ(held->name(), "llama") << "it is in use";
+  std::promise<bool> ended;
+  held->scheduler().run([&](Engine&) { ended.set_value(true); }, "").get();
+  EXPECT_TRUE(ended.get_future().get()) << "and works";
+  EXPECT_THROW(served.models.set_models({llama, {"llama", golden("qwen3")}}), UsageError);
+  EXPECT_THROW(served.models.set_models({}), UsageError);
+  EXPECT_EQ(served.complete("qwen").status, 200) << "as before";
+  served.expect_loaded({"gemma", "qwen"});
+  served.models.set_models({llama, qwen});
+  EXPECT_EQ(served.models.list()[0].loads, 1U) << "it never left";
+  held = nullptr;
+  EXPECT_EQ(served.complete("llama").status, 200);
+  served.models.set_models({{"llama", golden("gemma")}, qwen});
+  EXPECT_EQ(served.ask("GET", "/props?model=llama").json()["model_path"], "llama");
+  EXPECT_EQ(served.models.list()[0].path, golden("gemma")) << "the name stands for another one now";
+  served.expect_loaded({"llama", "qwen"});
+}
+
+TEST(SeveralModels, OneWithOtherFilesIsAnotherOne) {
+  const Scratch scratch;
+  const auto put = [&](const std::string& name) {
+    std::filesystem::remove_all(scratch / "m");
+    std::filesystem::copy(golden(name), scratch / "m", std::filesystem::copy_options::recursive);
+  };
+  put("llama");
+  ServedModelsOptions options = two_models();
+  options.models = {{"m", scratch / "m"}};
+  SeveralServed served(std::move(options));
+  const auto family = [&] { return served.ask("GET", "/v1/models/m").json()["meta"]["family"].get<std::string>(); };
+  EXPECT_EQ(family(), "llama");
+  served.models.set_models({{"m", scratch / "m"}});
+  EXPECT_EQ(served.models.list()[0].loads, 1U) << "nothing has changed";
+  put("qwen3");
+  served.models.set_models({{"m", scratch / "m"}});
+  EXPECT_EQ(family(), "qwen3");
 }
 
 TEST(SeveralModels, ANameIsGivenOnce) {

@@ -6,10 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "generate/generate.h"
@@ -124,6 +127,11 @@ class Served {
     http.open_paths = open_paths();
     http.quick_paths = quick_paths();
     http.error_body = http_error_body;
+    http.answered = [this](const http::AccessEntry& entry) {
+      if (service->options().requests != nullptr) service->options().requests->answered(entry);
+      const std::lock_guard lock(mutex_);
+      answered_.push_back(entry);
+    };
     server = std::make_unique<http::Server>(std::move(http),
                                             [this](std::shared_ptr<http::Exchange> exchange) { answer(*service, exchange); });
   }
@@ -170,6 +178,18 @@ class Served {
     return events;
   }
 
+  /// What was told of the request with this number, once it has been answered.
+  http::AccessEntry answered(size_t number) const {
+    for (int i = 0; i < 3000; ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (number < answered_.size()) return answered_[number];
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    throw std::runtime_error("the request was not answered");
+  }
+
   /// What the offline program makes of a prompt, greedily.
   Generation greedy(const std::vector<int32_t>& prompt, int64_t max_tokens, GenerateOptions options = {}) {
     options.max_tokens = max_tokens;
@@ -181,6 +201,10 @@ class Served {
   Engine alone;   // the same model, for what the answers are compared with
   std::unique_ptr<Service> service;
   std::unique_ptr<http::Server> server;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<http::AccessEntry> answered_;
 };
 
 /// The error of an answer: its status, param and code, and words of its message.

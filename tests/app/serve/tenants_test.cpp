@@ -170,5 +170,16 @@ TEST(Tenants, ASchemaOfTooManyWaysIsTheClientsError) {
   EXPECT_EQ(error["error"]["status"], 400);
 }
 
+TEST(Tenants, LimitsThatChangeKeepWhatWasCounted) {
+  Quotas quotas({{"alice", 2, 0}, {"bob", 1, 0}, {"carol", 0, 0}});
+  for (const char* owner : {"alice", "alice", "bob"}) quotas.begin(owner);
+  quotas.set({{"alice", 50, 0}, {"carol", 1, 0}, {"dave", 1, 0}});
+  EXPECT_THROW(quotas.begin("alice"), ApiError) << "it has used what it had";
+  EXPECT_NO_THROW(quotas.begin("bob")) << "it has no limit now";
+  EXPECT_NO_THROW(quotas.begin("carol"));
+  EXPECT_THROW(quotas.begin("carol"), ApiError);
+  EXPECT_NO_THROW(quotas.begin("dave"));
+}
+
 }  // namespace
 }  // namespace vitrine::serve
