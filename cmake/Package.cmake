@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(folders GLOBAL PROPERTY VITRINE_FOLDERS)
-list(REMOVE_ITEM folders vitrine_cli vitrine_hub vitrine_serve vitrine_http vitrine_grammar)
+list(REMOVE_ITEM folders vitrine_cli vitrine_hub vitrine_serve vitrine_telemetry vitrine_http vitrine_grammar)
 add_library(vitrine STATIC)
 add_library(vitrine::vitrine ALIAS vitrine)
 foreach(folder IN LISTS folders)

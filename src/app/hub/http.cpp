@@ -82,6 +82,8 @@ void HttpClient::start(Transfer& transfer) {
   const auto set = [&](CURLoption option, auto value) { curl().easy_setopt(handle, option, value); };
   curl_slist* headers = curl().slist_append(nullptr, "Accept-Encoding: identity");  // sizes and ranges are those of the file
   if (!request.token.empty()) headers = curl().slist_append(headers, ("Authorization: Bearer " + request.token).c_str());
+  if (request.body) headers = curl().slist_append(headers, "Expect:");  // the body is small, and need not be announced
+  for (const std::string& line : request.headers) headers = curl().slist_append(headers, line.c_str());
   transfer.request_headers = headers;
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
@@ -89,6 +91,10 @@ void HttpClient::start(Transfer& transfer) {
   set(CURLOPT_HTTPHEADER, headers);
   set(CURLOPT_USERAGENT, ("vitrine/" + std::string(version())).c_str());
   if (request.head) set(CURLOPT_NOBODY, 1L);
+  if (request.body) {
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body->size()));
+    set(CURLOPT_POSTFIELDS, request.body->data());
+  }
   if (!request.range.empty()) set(CURLOPT_RANGE, request.range.c_str());
   // Over HTTP/2 all pieces of a file would share one connection, and its speed.
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));

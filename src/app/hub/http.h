@@ -5,9 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hub/settings.h"
 
@@ -15,9 +17,11 @@ namespace vitrine {
 
 struct HttpRequest {
   std::string url;
-  bool head = false;  // only the headers
-  std::string token;  // sent to this address as it is; empty: none
-  std::string range;  // "0-99"; empty: all of it
+  bool head = false;                      // only the headers
+  std::string token;                      // sent to this address as it is; empty: none
+  std::string range;                      // "0-99"; empty: all of it
+  std::optional<std::string> body = {};   // of a POST; nothing: GET
+  std::vector<std::string> headers = {};  // further ones: "Content-Type: application/json"
   size_t largest_body = size_t{64} << 10;
 
   /// Gets the body of an answer with status 200 or 206 as it arrives; false ends the request. Without it the body is collected.

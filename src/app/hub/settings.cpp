@@ -53,6 +53,12 @@ std::string system_certificates() {
 
 }  // namespace
 
+std::string trusted_certificates() {
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
+    if (std::string given = environment(name); !given.empty()) return given;
+  return system_certificates();
+}
+
 HubSettings hub_settings() {
   HubSettings settings;
   if (const std::string endpoint = environment("HF_ENDPOINT"); !endpoint.empty()) settings.endpoint = endpoint;
@@ -65,9 +71,7 @@ HubSettings hub_settings() {
                      " holds a space or a character that no token has; copy it again from " + settings.endpoint +
                      "/settings/tokens");
   settings.cache = hub_cache();
-  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
-    if (settings.certificates.empty()) settings.certificates = environment(name);
-  if (settings.certificates.empty()) settings.certificates = system_certificates();
+  settings.certificates = trusted_certificates();
   settings.offline = is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE");
   return settings;
 }

@@ -19,8 +19,12 @@ struct HubSettings {
   int stall_seconds = 30;                // a connection that carries less than 100 bytes a second for so long has failed
 };
 
-/// HF_ENDPOINT; HF_TOKEN, else the file of HF_TOKEN_PATH, else $HF_HOME/token; hub_cache() (io/huggingface.h); SSL_CERT_FILE,
-/// else CURL_CA_BUNDLE, else REQUESTS_CA_BUNDLE; HF_HUB_OFFLINE. Errors: InputError for an endpoint that is no http or https URL
+/// A file of certificates to trust: SSL_CERT_FILE, else CURL_CA_BUNDLE, else REQUESTS_CA_BUNDLE, else this system's; empty: those
+/// that libcurl was built with.
+std::string trusted_certificates();
+
+/// HF_ENDPOINT; HF_TOKEN, else the file of HF_TOKEN_PATH, else $HF_HOME/token; hub_cache() (io/huggingface.h);
+/// trusted_certificates(); HF_HUB_OFFLINE. Errors: InputError for an endpoint that is no http or https URL
 /// and for a token that cannot be in a header.
 HubSettings hub_settings();
 
