@@ -119,10 +119,8 @@ std::vector<ApiKey> read_keys_again(const std::string& path, const std::vector<A
   for (ApiKey& key : keys) {
     if (key.name.find(' ') == std::string::npos) continue;  // a name of the file has no space
     const auto known = std::find_if(before.begin(), before.end(), [&](const ApiKey& old) { return old.secret == key.secret; });
-    if (known == before.end())
-      key.name += ", reload " + std::to_string(reload);
-    else if (known->name.find(' ') != std::string::npos)
-      key.name = known->name;
+    const bool had_none = known != before.end() && known->name.find(' ') != std::string::npos;
+    key.name = had_none ? known->name : key.name + ", reload " + std::to_string(reload);
   }
   return keys;
 }

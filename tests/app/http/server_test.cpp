@@ -438,7 +438,8 @@ TEST_F(Tls, ARenewedCertificateIsUsedWithoutARestart) {
     replace("key");
     EXPECT_TRUE(eventually([&] { return Connection(expects_renewed, t.port()).ok; }));
     EXPECT_FALSE(Connection(client_, t.port()).ok);
-    t.seen.take_stream()->send("goes on");
+    const std::shared_ptr<Stream> stream = t.seen.take_stream();
+    stream->send("goes on");
     EXPECT_TRUE(before.read_until("goes on"));
     make("server");
     t.server->reload_certificate();
