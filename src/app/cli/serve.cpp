@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/lens_option.h"
+#include "cli/reload_signal.h"
 #include "cli/serve_flags.h"
 #include "cli/service_flags.h"
 #include "cli/service_manager.h"
@@ -22,11 +25,13 @@
 #include "serve/model_routes.h"
 #include "serve/routes.h"
 #include "serve/served_models.h"
+#include "telemetry/exporter.h"
 
 namespace vitrine::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::seconds kLastWords{2};  // for interrupted answers to tell their clients
 
 struct ServeArguments {
   ModelOptions model;
@@ -73,42 +78,59 @@ bool is_stuck(const serve::ServedModel& model) {
   return model.service != nullptr && model.service->is_stuck(model.service->scheduler().stats());
 }
 
-// The first model has all that the flags say; of the others, what does not belong to one model.
-serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::ServerOptions& http) {
-  serve::ServiceOptions common = o.service.service();
-  common.most_inside = std::clamp(http.request_threads - 1, 1, common.most_inside);
-  common.answer_bytes = http.answer_bytes;
-  common.show_paths = http.keys.empty() && !http.no_auth;  // only this machine has access
+std::vector<serve::KeyQuota> quotas_of(const std::vector<http::ApiKey>& keys) {
   std::vector<serve::KeyQuota> quotas;
-  for (const http::ApiKey& key : http.keys)
+  for (const http::ApiKey& key : keys)
     quotas.push_back({key.name, static_cast<double>(key.requests_per_minute), static_cast<double>(key.tokens_per_minute)});
-  common.quotas = std::make_shared<serve::Quotas>(quotas);
+  return quotas;
+}
 
-  serve::ServedModelsOptions options;
-  options.models = o.service.other_models();
-  if (options.models.empty() || !o.model.model.empty()) {
+bool has_list(const ServeArguments& o) { return !o.service.models.empty(); }
+
+// As the flags and the folders say now.
+std::vector<serve::ModelToServe> list_of_models(const ServeArguments& o) {
+  std::vector<serve::ModelToServe> models = o.service.other_models();
+  if (models.empty() || !o.model.model.empty()) {
     const std::string path = model_or_shipped(o.model.model);
-    options.models.insert(options.models.begin(), {o.service.name.empty() ? serve::last_part(path) : o.service.name, path});
+    models.insert(models.begin(), {o.service.name.empty() ? serve::last_part(path) : o.service.name, path});
   } else if (!o.service.name.empty()) {
-    options.models.front().name = o.service.name;
+    models.front().name = o.service.name;
   }
-  serve::ModelToServe& first = options.models.front();
+  serve::ModelToServe& first = models.front();
+  const serve::ServiceOptions common = o.service.service();
   first.others = common.aliases;
   for (const serve::AdapterToLoad& adapter : common.adapters)
     first.others.push_back(adapter.name.empty() ? serve::last_part(adapter.path) : adapter.name);
   first.any_name = common.any_model;
+  first.main = true;
+  return models;
+}
+
+// The first model has all that the flags say; of the others, what does not belong to one model.
+serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::ServerOptions& http,
+                                           const std::shared_ptr<serve::Quotas>& quotas,
+                                           const std::shared_ptr<serve::RequestMetrics>& requests) {
+  serve::ServiceOptions common = o.service.service();
+  common.most_inside = std::clamp(http.request_threads - 1, 1, common.most_inside);
+  common.answer_bytes = http.answer_bytes;
+  common.show_paths = http.keys.empty() && !http.no_auth;  // only this machine has access
+  common.quotas = quotas;
+  common.requests = requests;
+
+  serve::ServedModelsOptions options;
+  options.models = list_of_models(o);
   options.most = o.service.most_models;
   options.keep_seconds = o.service.keep_alive;
   options.most_waiting = o.service.queue;
   options.metrics = common.metrics;
+  options.requests = requests;
   options.say = [](const std::string& what) { log("{}", visible_message(what)); };
-  const bool several = options.models.size() > 1;
+  const bool several = has_list(o);
   if (!several) options.keep_seconds = -1;
-  options.load = [o, common, several, keys = http.keys.size(), name = first.name](const serve::ModelToServe& model) {
+  options.load = [o, common, several, keys = http.keys.size()](const serve::ModelToServe& model) {
     ModelOptions run = o.model;
     run.model = model.path;
-    const bool is_first = model.name == name;
-    if (!is_first) run.adapter.clear();
+    if (!model.main) run.adapter.clear();
     const auto open = [&] { return open_engine(run); };
     const auto options_of = [&](Engine& engine) {
       require_causal(engine.model(), engine.name(), "Serving completions");
@@ -120,7 +142,7 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
       told.adapter = shown(told.adapter);
       answers.command_options = command_options(told);
       if (several) answers.name = model.name;
-      if (is_first) {
+      if (model.main) {
         if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
         answers.lens_file = shown(o.lens);
       } else {
@@ -136,8 +158,59 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
   return options;
 }
 
+// Null: none was asked for.
+std::shared_ptr<telemetry::SpanExporter> span_exporter(const std::string& endpoint) {
+  std::optional<telemetry::ExportOptions> options = telemetry::export_options(endpoint);
+  if (!options) return nullptr;
+  options->route_of = serve::route_of;
+  options->say = [](const std::string& what) { log("{}", visible_message(what)); };
+  log("spans of requests are sent to {}", visible_message(options->url));
+  return std::make_shared<telemetry::SpanExporter>(*std::move(options));
+}
+
+/// Reads again what may change while the server runs.
+class Reload {
+ public:
+  Reload(const ServeArguments& o, std::vector<http::ApiKey> keys, serve::Quotas& quotas, serve::ServedModels& models)
+      : o_(o), keys_(std::move(keys)), quotas_(quotas), models_(models) {}
+
+  void operator()(http::Server& server) {
+    ++times_;
+    if (!o_.flags.key_file.empty())
+      part("the keys of " + o_.flags.key_file, [&] {
+        std::vector<http::ApiKey> keys = o_.flags.keys_again(keys_, times_);
+        server.set_keys(keys);
+        quotas_.set(quotas_of(keys));
+        keys_ = std::move(keys);
+      });
+    if (!o_.flags.server.tls_cert.empty())
+      part("the certificate " + o_.flags.server.tls_cert, [&] { server.reload_certificate(); });
+    if (has_list(o_)) part("the list of models", [&] { models_.set_models(list_of_models(o_)); });
+    if (o_.flags.key_file.empty() && o_.flags.server.tls_cert.empty() && !has_list(o_))
+      log("SIGHUP reads --api-key-file, --tls-cert and --models again, and there are none");
+  }
+
+ private:
+  // What does not parse leaves what it is about as it was, and the rest is read all the same.
+  static void part(const std::string& what, const std::function<void()>& read) {
+    try {
+      read();
+      log("read again: {}", visible_message(what));
+    } catch (const std::exception& e) {
+      log("not read again, as before: {}: {}", visible_message(what), visible_message(e.what()));
+    }
+  }
+
+  const ServeArguments& o_;
+  std::vector<http::ApiKey> keys_;
+  serve::Quotas& quotas_;
+  serve::ServedModels& models_;
+  int64_t times_ = 0;
+};
+
 void run_serve(const ServeArguments& o) {
   http::ServerOptions options = o.flags.options();
+  options.say = [](const std::string& what) { log("{}", visible_message(what)); };
   options.open_paths = serve::open_paths();
   options.quick_paths = serve::quick_paths();
   options.error_body = serve::http_error_body;
@@ -146,10 +219,20 @@ void run_serve(const ServeArguments& o) {
   ServiceManager manager;
   std::signal(SIGUSR1, SIG_IGN);  // of scripts for other servers, which open their log again
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");
-  serve::ServedModels models(models_to_serve(o, options));
+  const ReloadSignal reload_signal;
+  const auto quotas = std::make_shared<serve::Quotas>(quotas_of(options.keys));
+  const auto requests = std::make_shared<serve::RequestMetrics>(!options.keys.empty());
+  const std::shared_ptr<telemetry::SpanExporter> spans = span_exporter(o.flags.otlp_endpoint);
+  options.spans = spans != nullptr;
+  options.answered = [requests, spans, quick = options.quick_paths](const http::AccessEntry& entry) {
+    requests->answered(entry);
+    if (spans != nullptr && std::ranges::find(quick, entry.path) == quick.end()) spans->add(entry);
+  };
+  serve::ServedModels models(models_to_serve(o, options, quotas, requests));
+  Reload reload(o, options.keys, *quotas, models);
   // Who holds it keeps it loaded.
   std::shared_ptr<serve::Service> first = models.list().front().service;
-  const bool several = models.options().models.size() > 1;
+  const bool several = has_list(o);
   http::Server server(std::move(options), [&](const std::shared_ptr<http::Exchange>& exchange) {
     if (several) return serve::answer(models, exchange);
     serve::answer(*first, exchange);
@@ -163,7 +246,7 @@ void run_serve(const ServeArguments& o) {
   }
   log("listening on {}", server.url());
   say_what_runs(*first, o.service.context);
-  if (several) log("{} models are loaded when requests name them", models.options().models.size());
+  if (several) log("{} models are loaded when requests name them", models.list().size());
   manager.ready(fmt::format("{} at {}", visible_message(first->name()), server.url()));
   if (several) first = nullptr;
   const auto tell = [&] {
@@ -171,6 +254,9 @@ void run_serve(const ServeArguments& o) {
   };
   while (!StopSignals::asked()) {
     tell();
+    const ReloadSignal::Asked asked = reload_signal.take();
+    if (asked == ReloadSignal::Asked::end) break;
+    if (asked == ReloadSignal::Asked::reload) reload(server);
     std::this_thread::sleep_for(kLook);
   }
   manager.stopping();
@@ -182,7 +268,11 @@ void run_serve(const ServeArguments& o) {
     std::this_thread::sleep_for(kLook);
   }
   const int64_t left = server.stats().running;
-  if (left > 0) log("{} answers were not complete after {} seconds and are interrupted", left, o.flags.drain_seconds);
+  if (left == 0) return;
+  log("{} answers were not complete after {} seconds and are interrupted", left, o.flags.drain_seconds);
+  models.interrupt();
+  const auto end = std::chrono::steady_clock::now() + kLastWords;
+  while (!server.quiet() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kLook);
 }
 
 Action define_serve(CLI::App& app) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -17,6 +18,12 @@ size_t usual_work_bytes() {
 }
 
 std::chrono::milliseconds milliseconds(double seconds) { return std::chrono::milliseconds(std::llround(seconds * 1000)); }
+
+std::vector<http::ApiKey> keys_of_flags(const std::vector<std::string>& secrets) {
+  std::vector<http::ApiKey> keys;
+  for (const std::string& secret : secrets) keys.push_back({"key " + std::to_string(keys.size() + 1), secret});
+  return keys;
+}
 
 }  // namespace
 
@@ -40,10 +47,15 @@ http::ServerOptions ServeFlags::options() const {
   o.body_timeout = milliseconds(body_seconds);
   o.idle_timeout = milliseconds(idle_seconds);
   o.write_timeout = milliseconds(write_seconds);
-  for (size_t i = 0; i < keys.size(); ++i) o.keys.push_back({"key " + std::to_string(i + 1), keys[i]});
-  if (!key_file.empty())
-    for (http::ApiKey& key : http::read_keys(key_file)) o.keys.push_back(std::move(key));
+  o.keys = keys_of_flags(keys);
+  if (!key_file.empty()) std::ranges::move(http::read_keys(key_file), std::back_inserter(o.keys));
   return o;
+}
+
+std::vector<http::ApiKey> ServeFlags::keys_again(const std::vector<http::ApiKey>& before, int64_t reload) const {
+  std::vector<http::ApiKey> all = keys_of_flags(keys);
+  if (!key_file.empty()) std::ranges::move(http::read_keys_again(key_file, before, reload), std::back_inserter(all));
+  return all;
 }
 
 void add_serve_flags(CLI::App& app, ServeFlags& f) {
@@ -55,15 +67,17 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
       ->type_name("PATH")
       ->check(not_empty());
   app.add_flag("--no-tcp", f.no_tcp, "Listen only on the Unix socket");
-  app.add_option("--tls-cert", f.server.tls_cert, "Certificate with its chain, in PEM: HTTPS")
+  app.add_option("--tls-cert", f.server.tls_cert, "Certificate with its chain, in PEM: HTTPS. Read again when it changes")
       ->type_name("FILE")
       ->check(not_empty());
   app.add_option("--tls-key", f.server.tls_key, "The certificate's private key, in PEM")->type_name("FILE")->check(not_empty());
   app.add_option("--api-key", f.keys, "A key that clients must send; may be repeated. Other users of this machine can see it")
       ->type_name("KEY")
       ->check(not_empty());
-  app.add_option("--api-key-file", f.key_file,
-                 "Keys, one per line, optionally after a name for the log and a space; after both, its role and limits")
+  app.add_option(
+         "--api-key-file", f.key_file,
+         "Keys, one per line, optionally after a name for the log and a space; after both, its role and limits. Read again at "
+         "SIGHUP")
       ->type_name("FILE")
       ->check(not_empty());
   app.add_flag("--no-auth", f.server.no_auth, "Allow requests from other machines without a key");
@@ -97,6 +111,11 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
   add_count(app, "--request-threads", f.request_threads, 1, 256, "Threads that process requests (default 8)");
   app.add_option("--log", f.server.log, "Write one line of JSON for each request, without prompts; - is stderr")
       ->type_name("FILE")
+      ->check(not_empty());
+  app.add_option("--otlp-endpoint", f.otlp_endpoint,
+                 "Send a span of OpenTelemetry for each request to this collector, as OTLP over HTTP in JSON: "
+                 "http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT; without both none are sent)")
+      ->type_name("URL")
       ->check(not_empty());
 }
 

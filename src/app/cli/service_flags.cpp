@@ -94,7 +94,7 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
          "--models", flags.models,
          "More models, which requests choose by name and which are loaded then: those in FOLDER (subfolders with a "
          "config.json and .gguf files), or one by a name of its own. May be repeated. The first model is that of --model, or "
-         "without it the first of these")
+         "without it the first of these. SIGHUP looks through FOLDER again")
       ->type_name("FOLDER|NAME=MODEL")
       ->expected(1)
       ->take_all()

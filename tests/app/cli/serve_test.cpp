@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <regex>
 #include <thread>
 
@@ -39,7 +42,14 @@ class ServeCommand : public testing::Test {
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, std::string(scratch_ / "out").c_str(), O_WRONLY | O_CREAT | O_TRUNC,
                                      0600);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ASSERT_EQ(posix_spawn(&child_, VITRINE_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    if (!terminal_.empty()) {  // of a session of its own, whose first terminal is this one
+      posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+      posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, terminal_.c_str(), O_RDWR, 0);
+    }
+    ASSERT_EQ(posix_spawn(&child_, VITRINE_PROGRAM, &actions, &attributes, argv.data(), environ), 0);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     for (int i = 0; i < 6000 && port_ == 0; ++i) {
       std::smatch found;
@@ -52,6 +62,16 @@ class ServeCommand : public testing::Test {
     ASSERT_NE(port_, 0);
   }
   void signal(int which) const { ::kill(child_, which); }
+  bool eventually(const std::function<bool()>& holds) const {
+    for (int i = 0; i < 1000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return holds();
+  }
+  /// Waits until this stands on stderr.
+  void expect_said(const std::string& text) const {
+    EXPECT_TRUE(eventually([&] { return read_file(scratch_ / "err").find(text) != std::string::npos; }))
+        << text << " is not among:\n"
+        << read_file(scratch_ / "err");
+  }
   /// The exit code; 128 + signal.
   int wait() {
     int status = 0;
@@ -60,6 +80,7 @@ class ServeCommand : public testing::Test {
   }
 
   Scratch scratch_;
+  std::string terminal_;  // that it runs in; empty: none
   pid_t child_ = 0;
   uint16_t port_ = 0;
 };
@@ -164,6 +185,91 @@ TEST_F(ServeCommand, KeysAndTheLog) {
   EXPECT_CONTAINS(lines, "\"owner\":\"alice\"");
   EXPECT_CONTAINS(lines, "\"owner\":\"key 1\"");
   EXPECT_EQ(lines.find("sk-"), std::string::npos);
+}
+
+// What SIGHUP reads again: each part by itself, and no connection is lost.
+TEST_F(ServeCommand, SighupReadsItsFilesAgain) {
+  const std::string keys = scratch_.write("keys", "alice sk-alice\n");
+  std::filesystem::create_directories(scratch_ / "models");
+  scratch_.link("models/one", golden_model("llama"));
+  start({"--api-key-file", keys, "--models", scratch_ / "models"});
+  http::Client client(port_);
+  const auto models = [&](const std::string& key) {
+    const http::Reply reply = client.ask(http::get("/v1/models", "x-api-key: " + key + "\r\n"));
+    std::string names;
+    if (reply.status != 200) return std::to_string(reply.status);
+    for (const Json& model : parse_json(reply.body, "answer").at("data")) names += model.at("id").get<std::string>() + " ";
+    return names;
+  };
+  EXPECT_EQ(models("sk-alice"), "one ");
+  scratch_.write("keys", "alice sk-alice\nbob sk-bob\n");
+  scratch_.link("models/two", golden_model("qwen3"));
+  signal(SIGHUP);
+  expect_said("read again: the list of models");
+  EXPECT_EQ(models("sk-bob"), "one two ");
+  scratch_.write("keys", "bob sk-bob owner\n");
+  std::filesystem::remove(scratch_ / "models/one");
+  signal(SIGHUP);
+  expect_said("not read again, as before: the keys of " + keys);
+  EXPECT_TRUE(eventually([&] { return models("sk-alice") == "two "; })) << models("sk-alice");
+  signal(SIGTERM);
+  EXPECT_EQ(wait(), 0);
+}
+
+// It is also what the shell sends when its terminal is closed.
+TEST_F(ServeCommand, EndsWithItsTerminal) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_TRUE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
+  terminal_ = ::ptsname(terminal);
+  start();
+  signal(SIGHUP);
+  expect_said("SIGHUP reads --api-key-file");
+  ::close(terminal);
+  EXPECT_EQ(wait(), 0);
+}
+
+// The last word of a stream that draining cuts.
+TEST_F(ServeCommand, InterruptedStreamsSaySo) {
+  start({"--drain-seconds", "0"});
+  http::Client client(port_);
+  client.send(
+      http::post("/v1/completions", R"({"prompt": "Once", "max_tokens": 1000, "n": 32, "ignore_eos": true, "stream": true})"));
+  client.read_head();
+  client.read_chunk();
+  signal(SIGTERM);
+  EXPECT_EQ(wait(), 0);
+  EXPECT_CONTAINS(client.read_all(), "this server is ending, and the answer is not complete");
+}
+
+// From the header of a client to the collector, with what the model did in between.
+TEST_F(ServeCommand, SendsSpansToACollector) {
+  std::mutex mutex;
+  std::string received;
+  http::ServerOptions options;
+  options.port = 0;
+  const http::Server collector(options, [&](const std::shared_ptr<http::Exchange>& exchange) {
+    const std::lock_guard lock(mutex);
+    received += exchange->request().path + " " + exchange->request().body + "\n";
+    exchange->respond({200, "application/json", "{}", {}});
+  });
+  start({"--otlp-endpoint", collector.url()});
+  http::Client client(port_);
+  EXPECT_EQ(client.ask(http::get("/health")).status, 200);
+  const std::string trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+  EXPECT_EQ(client
+                .ask(http::post("/v1/completions", R"({"prompt": "Once", "max_tokens": 5, "ignore_eos": true})",
+                                "traceparent: 00-" + trace + "-00f067aa0ba902b7-01\r\n"))
+                .status,
+            200);
+  signal(SIGTERM);
+  EXPECT_EQ(wait(), 0);
+  const std::lock_guard lock(mutex);
+  EXPECT_CONTAINS(received, "/v1/traces {");
+  EXPECT_CONTAINS(received, "\"traceId\":\"" + trace + "\"");
+  EXPECT_CONTAINS(received, "\"name\":\"POST /v1/completions\"");
+  EXPECT_CONTAINS(received, R"({"key":"gen_ai.usage.output_tokens","value":{"intValue":"5"}})");
+  EXPECT_EQ(received.find("/health"), std::string::npos) << received;
+  EXPECT_EQ(received.find("Once"), std::string::npos) << received;
 }
 
 TEST_F(ServeCommand, NamesAndTheJsonLine) {
