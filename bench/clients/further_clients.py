@@ -1,4 +1,4 @@
-"""litellm and langchain-openai against a running server, streamed and not.
+"""litellm (its openai/, anthropic/ and ollama/ routes) and langchain-openai against a running server, streamed and not.
 
   pip install litellm langchain-openai
   vitrine serve --template bench/clients/chat_template.jinja --port 8080
@@ -40,6 +40,32 @@ try:
     raise SystemExit("litellm: not refused")
 except litellm.BadRequestError:
     check(True, "")
+
+# The same model by litellm's other routes: Anthropic's messages, and Ollama's chats, texts and embeddings.
+host = base.removesuffix("/v1")
+limits = dict(api_base=host, api_key=key, temperature=0, max_tokens=16)
+for route in ("anthropic", "ollama_chat", "ollama"):
+    asked = dict(model=f"{route}/{model}", messages=messages, **limits)
+    made = litellm.completion(**asked)
+    text = made.choices[0].message.content
+    check(text and made.usage.completion_tokens > 0 and made.usage.prompt_tokens > 0, f"litellm {route}: an answer")
+    check(text == answer or route == "ollama", f"litellm {route}: the same answer")  # ollama/ writes the prompt itself
+    streamed = "".join(p.choices[0].delta.content or "" for p in litellm.completion(stream=True, **asked) if p.choices)
+    check(streamed == text, f"litellm {route}: the same answer streamed")
+    schema = {"type": "object", "properties": {"age": {"enum": [7, 70]}}, "required": ["age"], "additionalProperties": False}
+    if route != "anthropic":
+        form = {"type": "json_schema", "json_schema": {"name": "age", "schema": schema}}
+        made = litellm.completion(**{**asked, "max_tokens": 64, "response_format": form})
+        check(json.loads(made.choices[0].message.content)["age"] in (7, 70), f"litellm {route}: a schema")
+    try:
+        litellm.completion(**{**asked, "model": f"{route}/nothing"})
+        raise SystemExit(f"litellm {route}: an unknown model is not refused")
+    except (litellm.NotFoundError, litellm.APIConnectionError):  # the latter: its ollama routes do not sort statuses
+        check(True, "")
+tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Ulm"]}}, "required": ["city"]}}}
+made = litellm.completion(model=f"anthropic/{model}", messages=messages, tools=[tool], tool_choice="required", **{**limits, "max_tokens": 128})
+check(json.loads(made.choices[0].message.tool_calls[0].function.arguments) == {"city": "Ulm"}, "litellm anthropic: a call of a tool")
+check(len(litellm.embedding(model=f"ollama/{model}", input=["a", "b"], api_base=host).data) == 2 or key != "none", "litellm ollama: embeddings")
 
 chat = ChatOpenAI(model=model, base_url=base, api_key=key, temperature=0, max_tokens=16, max_retries=0, stream_usage=True)
 prompt = [SystemMessage("You tell tales."), HumanMessage("Tell one.")]

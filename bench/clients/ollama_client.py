@@ -75,7 +75,10 @@ check(client.chat(model, MESSAGES, tools=[weather], options=GREEDY).done, "tools
 called = [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Ulm"}}}]}, {"role": "tool", "tool_name": "weather", "content": "rain"}]
 check(client.chat(model, called, tools=[weather], options=GREEDY).done, "the result of a tool")
 check(client.chat(model, MESSAGES, think=False, options=GREEDY).message.content == whole.message.content, "without thoughts")
-refused(lambda: client.chat(model, MESSAGES, think=True), 400, "does not support thinking")
+if "thinking" in shown.capabilities:  # by the chat template
+    check(client.chat(model, MESSAGES, think=True, options=GREEDY).done, "with thoughts")
+else:
+    refused(lambda: client.chat(model, MESSAGES, think=True), 400, "does not support thinking")
 refused(lambda: client.chat(model, [{**MESSAGES[1], "images": [b"a"]}]), 400, "images")
 refused(lambda: client.chat("nothing", MESSAGES), 404, "not found")
 refused(lambda: list(client.chat(model, MESSAGES, stream=True, options={"top_p": 2})), 400, "top_p")
