@@ -71,6 +71,10 @@ def options_of(server, folder):
         options.append("--no-metrics")
     if server.api_key:
         options += ["--api-key", server.api_key]
+    if server.no_ui:
+        options.append("--no-page")
+    # llama-server lets templates think unless told otherwise; here they do what their own text says.
+    options += ["--chat-template-kwargs", json.dumps({"enable_thinking": server.reasoning != "off"})]
     options += ["--cors-origin", server.cors_origins or "*"]  # llama-server lets all sites ask unless told otherwise
     return [str(option) for option in options]
 
