@@ -59,7 +59,8 @@ std::vector<http::ApiKey> ServeFlags::keys_again(const std::vector<http::ApiKey>
 }
 
 void add_serve_flags(CLI::App& app, ServeFlags& f) {
-  app.add_option("--host", f.server.host, "Address to listen on (default 127.0.0.1: only this machine has access)")
+  app.add_option("--host", f.server.host,
+                 "Address to listen on, or several separated by commas (default 127.0.0.1: only this machine has access)")
       ->type_name("ADDRESS")
       ->check(not_empty());
   add_count(app, "--port", f.port, 0, 65535, "Port to listen on (default 8080); 0: any free port");
@@ -86,8 +87,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& f) {
       ->type_name("NAME")
       ->check(not_empty());
   app.add_option("--cors-origin", f.server.origins,
-                 "A site whose pages may send requests, such as https://example.org, or "
-                 "*; may be repeated")
+                 "A site whose pages may send requests, such as https://example.org, localhost for pages of this machine at any "
+                 "port, or *; may be repeated")
       ->type_name("ORIGIN")
       ->check(not_empty());
   add_count(app, "--max-connections", f.connections, 1, 1'000'000, "Connections at once (default 4096)");

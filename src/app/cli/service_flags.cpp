@@ -29,6 +29,16 @@ std::vector<serve::AdapterToLoad> adapters_of(const ServiceFlags& flags) {
   return list;
 }
 
+OrderedJson variables_of(const std::string& text) {
+  OrderedJson json = OrderedJson::parse(text, nullptr, false);
+  if (!json.is_object())
+    throw UsageError("--chat-template-kwargs is " + text + R"(; expected an object of JSON, such as {"enable_thinking": false})");
+  for (const char* taken : {"messages", "tools", "add_generation_prompt", "documents"})
+    if (json.contains(taken))
+      throw UsageError("--chat-template-kwargs has \"" + std::string(taken) + "\", which each request sets; leave it out");
+  return json;
+}
+
 }  // namespace
 
 SchedulerOptions ServiceFlags::scheduling(size_t keys) const {
@@ -62,6 +72,8 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.adapter_limits = {.most = most_loras, .bytes = static_cast<size_t>(lora_mb) << 20, .folders = lora_folders};
   options.tool_parser = tool_parser;
   options.reasoning_format = reasoning_format;
+  options.page = !no_page;
+  if (!template_variables.empty()) options.template_variables = variables_of(template_variables);
   if (!template_path.empty()) options.chat_template = read_file(template_path, 1 << 20);
   return options;
 }
@@ -109,6 +121,11 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--strict-fields", flags.strict_fields, "Refuse unknown fields instead of listing them in the answer");
   app.add_option("--template", flags.template_path, "A Jinja template instead of the model's own")
       ->type_name("FILE")
+      ->check(not_empty());
+  app.add_option(
+         "--chat-template-kwargs", flags.template_variables,
+         "Variables of the template for requests that do not set them, as an object of JSON: {\"enable_thinking\": false}")
+      ->type_name("JSON")
       ->check(not_empty());
   app.add_option("--tool-parser", flags.tool_parser,
                  "How the model writes calls of tools: auto (default, by its chat template), " + serve::tool_form_names())
@@ -173,6 +190,7 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   add_count(app, "--lora-mb", flags.lora_mb, 0, int64_t{1} << 30, "MiB of their weights, as f32 (default 1024)");
   app.add_flag("--no-slots", flags.no_slots, "GET /slots returns 501");
   app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics returns 501");
+  app.add_flag("--no-page", flags.no_page, "The web pages at / and /explain return 404");
   app.add_option(
          "--stuck-seconds", flags.stuck_seconds,
          "GET /health returns 503, and systemd's watchdog is not notified, while a step of the model or a job takes longer; 0: "

@@ -10,9 +10,9 @@
 namespace vitrine::cli {
 
 struct ServiceFlags {
-  std::string name, template_path, tool_parser = "auto", reasoning_format = "auto";
+  std::string name, template_path, template_variables, tool_parser = "auto", reasoning_format = "auto";
   std::vector<std::string> aliases;
-  bool any_model = false, strict_fields = false, share_prefixes = false, no_slots = false, no_metrics = false;
+  bool any_model = false, strict_fields = false, share_prefixes = false, no_slots = false, no_metrics = false, no_page = false;
   int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0, lookup = 0;
   int64_t queue_per_key = -1, streams_per_key = -1;  // -1: not given
   double mask_seconds = 10, request_seconds = 0, stuck_seconds = 600;
@@ -26,7 +26,8 @@ struct ServiceFlags {
 
   /// `keys`: of clients, which are as many owners of streams.
   SchedulerOptions scheduling(size_t keys) const;
-  /// Errors: FileError of the template; UsageError for an adapter that is not named as it should be.
+  /// Errors: FileError of the template; UsageError for an adapter that is not named as it should be, and for
+  /// template_variables that are no object of JSON.
   serve::ServiceOptions service() const;
   /// Those of --models. Errors: FileError of a folder; UsageError for a word that is none and names no model.
   std::vector<serve::ModelToServe> other_models() const;

@@ -54,7 +54,7 @@ Admission::Verdict Admission::check(const Request& request, const std::string& h
   }
   const bool preflight = origin != nullptr && request.header("access-control-request-method") != nullptr;
   if (request.method == "OPTIONS" && (preflight || request.path == "*")) {
-    Response response{204, "", "", {{"Allow", std::string(kMethods)}}};
+    Response response{200, "", "", {{"Allow", std::string(kMethods)}}};  // old browsers take no 204 here
     if (preflight) {
       response.headers.emplace_back("Access-Control-Allow-Methods", kMethods);
       if (const std::string* wanted = request.header("access-control-request-headers"))

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -72,14 +73,17 @@ Listener::~Listener() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-std::vector<Listener> listen_tcp(const std::string& host, int port) {
+namespace {
+
+// Adds the addresses of one name. With port 0 they share the port of the first listener there is.
+void listen_at(const std::string& host, int port, std::vector<Listener>& listeners) {
   addrinfo wanted = {}, *found = nullptr;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
   if (code != 0) throw UsageError("\"" + host + "\" is no address of this machine to listen on: " + ::gai_strerror(code));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
-  std::vector<Listener> listeners;
+  const size_t before = listeners.size();
   std::string problem;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     sockaddr_storage address = {};
@@ -93,7 +97,6 @@ std::vector<Listener> listen_tcp(const std::string& host, int port) {
     const int yes = 1;
     ::setsockopt(listener.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (one->ai_family == AF_INET6) ::setsockopt(listener.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
-    // The other addresses of a name share the port that the first one got.
     if (port == 0 && !listeners.empty()) {
       const uint16_t shared = htons(port_of(listeners[0].fd()));
       if (address.ss_family == AF_INET) reinterpret_cast<sockaddr_in&>(address).sin_port = shared;
@@ -109,7 +112,19 @@ std::vector<Listener> listen_tcp(const std::string& host, int port) {
     }
     listeners.push_back(std::move(listener));
   }
-  if (listeners.empty()) throw RunError("cannot listen on " + problem);
+  if (listeners.size() == before) throw RunError("cannot listen on " + problem);
+}
+
+}  // namespace
+
+std::vector<Listener> listen_tcp(const std::string& hosts, int port) {
+  std::vector<Listener> listeners;
+  for (size_t begin = 0; begin <= hosts.size();) {
+    const size_t end = std::min(hosts.find(',', begin), hosts.size());
+    if (end == begin) throw UsageError("\"" + hosts + "\" has an empty address; give one, or several as 127.0.0.1,::1");
+    listen_at(hosts.substr(begin, end - begin), port, listeners);
+    begin = end + 1;
+  }
   return listeners;
 }
 

@@ -23,9 +23,9 @@ class Listener {
   friend Listener listen_unix(const std::string& path);
 };
 
-/// Every address that `host` stands for, all at one port. Errors: UsageError for a name that is unknown; RunError for an address
-/// that is taken or not this machine's.
-std::vector<Listener> listen_tcp(const std::string& host, int port);
+/// Every address that `hosts` stands for, several names or addresses separated by commas, all at one port. Errors: UsageError for
+/// a name that is unknown; RunError for an address that is taken or not this machine's.
+std::vector<Listener> listen_tcp(const std::string& hosts, int port);
 /// Mode 0600. A socket that nobody listens on any more is replaced. Errors: UsageError for a path that is too long or something
 /// else; RunError if somebody listens there.
 Listener listen_unix(const std::string& path);

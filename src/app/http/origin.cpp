@@ -8,6 +8,8 @@
 namespace vitrine::http {
 namespace {
 
+constexpr std::string_view kThisMachine = "localhost";  // in a list of origins: its pages at any port
+
 bool is_port(std::string_view text) {
   return text.size() <= 5 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -25,6 +27,8 @@ std::string_view without_usual_port(std::string_view host) {
       return host.substr(0, host.size() - port.size());
   return host;
 }
+
+bool names_this_machine(std::string_view name) { return same_word(name, "localhost") || name == "127.0.0.1" || name == "[::1]"; }
 
 }  // namespace
 
@@ -45,25 +49,25 @@ std::string_view host_name(std::string_view host) {
 bool host_allowed(std::string_view host, const std::vector<std::string>& allowed) {
   const std::string_view name = host_name(host);
   if (name.empty()) return false;
-  for (const std::string_view own : {"localhost", "127.0.0.1", "[::1]"})
-    if (same_word(name, own)) return true;
+  if (names_this_machine(name)) return true;
   return std::any_of(allowed.begin(), allowed.end(),
                      [&](const std::string& one) { return same_word(one, name) || same_word(one, host); });
 }
 
 bool origin_allowed(std::string_view origin, std::string_view host, const std::vector<std::string>& allowed) {
-  for (const std::string& one : allowed)
-    if (one == "*" || same_word(one, origin)) return true;
   const std::string_view from = authority(origin);
+  for (const std::string& one : allowed)
+    if (one == "*" || (one == kThisMachine ? names_this_machine(host_name(from)) : same_word(one, origin))) return true;
   return !from.empty() && !host.empty() && same_word(without_usual_port(from), without_usual_port(host));
 }
 
 void check_origin(const std::string& origin) {
-  if (origin == "*" || origin == "null") return;
+  if (origin == "*" || origin == "null" || origin == kThisMachine) return;
   const std::string_view host = authority(origin);
   if (host.empty() || host_name(host).empty() || host.find_first_of("/?#@ ") != std::string_view::npos)
-    throw UsageError("\"" + origin +
-                     "\" is not the origin of a page; expected a scheme and a host, as https://example.org:8443, or *");
+    throw UsageError(
+        "\"" + origin +
+        "\" is not the origin of a page; expected a scheme and a host, as https://example.org:8443, localhost, or *");
 }
 
 }  // namespace vitrine::http

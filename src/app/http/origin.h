@@ -13,8 +13,8 @@ std::string_view host_name(std::string_view host);
 /// whose name was made to point at 127.0.0.1 (DNS rebinding) sends its own name.
 bool host_allowed(std::string_view host, const std::vector<std::string>& allowed);
 
-/// Whether pages of `origin` ("https://example.org", or "null") may ask: one of `allowed`, in which "*" stands for all, or the
-/// page came from this server, which the client calls `host`.
+/// Whether pages of `origin` ("https://example.org", or "null") may ask: one of `allowed`, in which "*" stands for all and
+/// "localhost" for pages of this machine at any port, or the page came from this server, which the client calls `host`.
 bool origin_allowed(std::string_view origin, std::string_view host, const std::vector<std::string>& allowed);
 
 /// Checks that `origin` can be in the list. Errors: UsageError.

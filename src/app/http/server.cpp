@@ -259,7 +259,8 @@ uint16_t Server::port() const { return impl_->port; }
 std::string Server::url() const {
   const ServerOptions& o = impl_->shared->options;
   if (o.host.empty()) return "unix:" + o.unix_socket;
-  const std::string host = o.host.find(':') == std::string::npos ? o.host : "[" + o.host + "]";
+  const std::string first = o.host.substr(0, o.host.find(','));
+  const std::string host = first.find(':') == std::string::npos ? first : "[" + first + "]";
   return (o.tls_cert.empty() ? "http://" : "https://") + host + ":" + std::to_string(impl_->port);
 }
 

@@ -297,6 +297,8 @@ ChatPrompt chat_prompt(Service& service, Conversation conversation, const ChatFo
                    field);
   if (tools) tool_names(conversation.tools);
   ChatPrompt prompt;
+  for (const auto& [name, value] : service.options().template_variables.items())
+    conversation.variables.emplace(name, OrderedJson(value));
   try {
     std::optional<ChatFormat> own;
     if (form.chat_template) own.emplace(service.engine(), *form.chat_template, "the request's chat_template");

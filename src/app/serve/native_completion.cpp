@@ -18,6 +18,7 @@ struct NativeRequest {
   bool list = false;                 // several prompts were given: the answer is a list
   int64_t n_probs = 0;
   bool tokens = false, progress = false;
+  std::vector<std::string> fields;  // of the answer; empty: all
   GenerateOptions options;
   OrderedJson ignored = nullptr;
 };
@@ -35,7 +36,7 @@ class NativeAnswer final : public Answer {
       if (request_.tokens) json["tokens"] = ids_json(choice, 0);
       json.update(last_json(choice));
       if (request_.n_probs > 0) json["completion_probabilities"] = probabilities_json(choice, 0);
-      list.push_back(std::move(json));
+      list.push_back(chosen(std::move(json)));
     }
     return request_.list || list.size() > 1 ? list : OrderedJson(list[0]);
   }
@@ -58,7 +59,24 @@ class NativeAnswer final : public Answer {
   void on_end(Choice& choice) override {
     OrderedJson json = {{"index", choice.index}, {"content", choice.tail}, {"tokens", OrderedJson::array()}};
     json.update(last_json(choice));
-    send(json);
+    send(chosen(std::move(json)));
+  }
+
+  // The members that response_fields names, under these names; those that are not there are left out.
+  OrderedJson chosen(OrderedJson json) const {
+    if (request_.fields.empty()) return json;
+    OrderedJson some = OrderedJson::object();
+    for (const std::string& name : request_.fields) {
+      const OrderedJson* at = &json;
+      for (size_t begin = 0; at != nullptr && begin <= name.size();) {
+        const size_t end = std::min(name.find('/', begin), name.size());
+        const auto member = at->is_object() ? at->find(name.substr(begin, end - begin)) : at->end();
+        at = member == at->end() ? nullptr : &*member;
+        begin = end + 1;
+      }
+      if (at != nullptr) some[name] = *at;
+    }
+    return some;
   }
 
   static OrderedJson part_json(const Choice& choice, const std::string& text) {
@@ -167,7 +185,9 @@ std::vector<Field> common_fields() {
         Field::ignored("timings_per_token", "Timings are in the last event."),
         {"samplers", texts,
          "The order of sampling rules: penalties, top_k, typ_p, top_p, min_p, temperature; rules that are not listed are off."},
-        Field::ignored("response_fields", "The answer always contains all fields.")},
+        {"response_fields", texts,
+         "The members of the answer, and of a stream's last event: all by default. \"generation_settings/seed\" names one inside "
+         "another."}},
        sampling_fields(),
        foreign_fields(),
        {Field::refused("n_keep", "a full context ends the text; there is no context shift", "[0]"),
@@ -245,6 +265,7 @@ void complete(Service& service, const std::shared_ptr<http::Exchange>& exchange,
   request.n_probs = fields.integer("n_probs").value_or(0);
   request.tokens = fields.boolean("return_tokens", false);
   request.progress = fields.boolean("return_progress", false);
+  request.fields = fields.texts("response_fields");
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, native_sampling());
   std::vector<std::string> samplers = fields.texts("samplers");

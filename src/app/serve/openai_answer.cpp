@@ -53,7 +53,8 @@ void check_room(Service& service, size_t prompt_tokens, const std::string& field
                  "the prompt has " + std::to_string(prompt_tokens) + " tokens, and the context holds " +
                      std::to_string(positions) + "; nothing is cut, so shorten the prompt",
                  field);
-  error.more = {{"n_prompt_tokens", prompt_tokens}, {"n_ctx", positions}};  // as llama.cpp's server tells them
+  // As llama.cpp's server tells it; the code is OpenAI's.
+  error.more = {{"type", "exceed_context_size_error"}, {"n_prompt_tokens", prompt_tokens}, {"n_ctx", positions}};
   throw error;
 }
 

@@ -81,10 +81,8 @@ OrderedJson document(const Service& service) {
       operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", std::move(schema)}}}}}};
     }
     const bool text = path == "/metrics" || path == "/" || path == "/explain";
-    const OrderedJson schema = {{"schema",
-                                 {{"type", text                                           ? "string"
-                                           : path == "/slots" || path == "/lora-adapters" ? "array"
-                                                                                          : "object"}}}};
+    const bool list = path == "/slots" || (path == "/lora-adapters" && std::string(route.method) == "GET");
+    const OrderedJson schema = {{"schema", {{"type", text ? "string" : list ? "array" : "object"}}}};
     OrderedJson content = {
         {path == "/" || path == "/explain" ? "text/html"
          : text                            ? "text/plain"
@@ -103,6 +101,8 @@ OrderedJson document(const Service& service) {
                               {"429", error_answer("The queue is full; Retry-After is when to retry.")},
                               {"501", error_answer("The request is not supported.")},
                               {"503", error_answer("The server is shutting down.")}};
+    if (route.fields != nullptr && std::ranges::find(route.fields(), "timeout", &Field::name) != route.fields().end())
+      operation["responses"]["408"] = error_answer("The text was not complete when the time of the request was over.");
     if (!route.open) operation["security"] = OrderedJson::array({OrderedJson{{"key", OrderedJson::array()}}});
     std::string method = route.method;
     std::ranges::transform(method, method.begin(), [](unsigned char c) { return static_cast<char>(c - 'A' + 'a'); });

@@ -46,6 +46,10 @@ std::string walk_text() {
   return text;
 }
 
+void check_page(const Service& service) {
+  if (!service.options().page) throw ApiError(404, "not_found", "this server was started without its page (--no-page)");
+}
+
 http::Response response_of(const Page& page, const http::Request& request) {
   http::Response response;
   response.type = "text/html; charset=utf-8";
@@ -75,9 +79,13 @@ http::Response walk_page_response(const http::Request& request) {
   return response_of(page, request);
 }
 
-void page(Service&, const std::shared_ptr<http::Exchange>& exchange) { exchange->respond(page_response(exchange->request())); }
+void page(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  check_page(service);
+  exchange->respond(page_response(exchange->request()));
+}
 
-void walk_page(Service&, const std::shared_ptr<http::Exchange>& exchange) {
+void walk_page(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
+  check_page(service);
   exchange->respond(walk_page_response(exchange->request()));
 }
 

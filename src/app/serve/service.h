@@ -33,7 +33,9 @@ struct ServiceOptions {
   std::optional<std::string> chat_template;  // in the place of the model's own
   std::string tool_parser = "auto";          // of serve/tool_calls.h: how calls of tools are written
   std::string reasoning_format = "auto";     // and reasoning
-  std::string command_options;               // of command lines that run the model in the same way: "--compute f32"
+  // Variables of the template for requests whose chat_template_kwargs and other fields do not set them.
+  OrderedJson template_variables = OrderedJson::object();
+  std::string command_options;  // of command lines that run the model in the same way: "--compute f32"
   // Requests that look inside the model and are under way at once; another one is answered with 429. They wait on request
   // threads, of which streams need some, too.
   int most_inside = 4;
@@ -52,9 +54,9 @@ struct ServiceOptions {
   std::string lens_file = {};
   // Requests of all keys and addresses share cached prefixes; else only those of the same key or address do.
   bool share_prefixes = false;
-  bool slots = true, metrics = true;  // whether GET /slots and GET /metrics answer
-  bool show_paths = false;            // answers have the paths of model and adapters, so that command lines run; else names
-  double stuck_seconds = 0;           // a step or a job that takes longer is stuck; 0: none is
+  bool slots = true, metrics = true, page = true;  // whether GET /slots, GET /metrics and the web pages answer
+  bool show_paths = false;   // answers have the paths of model and adapters, so that command lines run; else names
+  double stuck_seconds = 0;  // a step or a job that takes longer is stuck; 0: none is
 };
 
 class Service {

@@ -153,7 +153,7 @@ void Running::find_beginning(Stream& stream) {
   if (!stream.reading()) return;  // it had begun before
   stream.cached_tokens = found.length;
   meter_.change([&](SchedulerStats& s) { ++(found.length > 0 ? s.prefix_hits : s.prefix_misses); });
-  if (found.length > 0) stream.tell_prompt();
+  stream.tell_prompt();
 }
 
 bool Running::waits(Stream& stream) {

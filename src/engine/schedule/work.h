@@ -50,7 +50,8 @@ struct TokenEvent {
   std::vector<TokenLogprob> top;  // Work::top of them, most likely first
 };
 
-/// How far the prompt is read. A stream that had to give its cache back (Scheduler) reads its new tokens again, untold.
+/// How far the prompt is read: told before its first step, and after each. A stream that had to give its cache back (Scheduler)
+/// reads its new tokens again, untold.
 struct PromptEvent {
   int64_t done = 0, cached = 0, total = 0;  // prompt tokens read so far, those among them found in the prefix cache, all of them
 };

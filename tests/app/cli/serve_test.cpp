@@ -285,6 +285,12 @@ TEST_F(ServeCommand, NamesAndTheJsonLine) {
   EXPECT_EQ(http::Client(port_).ask(http::post("/embeddings", R"({"input": "a"})")).status, 200);
 }
 
+TEST_F(ServeCommand, OneModelOfModelsHasItsNameToo) {
+  start({"--models", "fable=" VITRINE_GOLDEN "/models/llama/model", "--no-page"});
+  EXPECT_EQ(http::Client(port_).ask(http::get("/v1/models/fable")).status, 200);
+  EXPECT_EQ(http::Client(port_).ask(http::get("/")).status, 404);
+}
+
 // Of several keys none may fill the queue: here 2 of 4 places, besides the one that runs.
 TEST_F(ServeCommand, OneOfSeveralKeysHasHalfOfTheQueue) {
   const std::string four = R"({"prompt": "Once", "n": 4, "max_tokens": 1})";
@@ -309,6 +315,9 @@ TEST_F(ServeCommand, RefusesWhatCannotBe) {
   expect_refused({"serve", "--no-tcp"}, {"--unix-socket"});
   expect_refused({"serve", "--port", "65536"}, {"--port"});
   expect_refused({"serve", "--cors-origin", "example.org"}, {"example.org", "https://"});
+  expect_refused({"serve", "--chat-template-kwargs", "[1]"}, {"--chat-template-kwargs", "enable_thinking"});
+  expect_refused({"serve", "--chat-template-kwargs", R"({"tools": 1})"}, {"tools", "each request"});
+  expect_refused({"serve", "--host", "127.0.0.1,"}, {"127.0.0.1,", "empty"});
   expect_refused({"serve", "--api-key", "a b"}, {"space"});
   expect_refused({"serve", "--api-key-file", "no-such-file"}, {"no-such-file"});
   expect_refused({"serve", "--host", "no-such-host.invalid"}, {"no-such-host.invalid"});

@@ -190,20 +190,31 @@ TEST(Cors, PreflightNeedsNoKeyAndTellsWhatMayBeSent) {
       "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: https://any.org\r\nAccess-Control-Request-Method: "
       "POST\r\n"
       "Access-Control-Request-Headers: authorization, content-type\r\n\r\n");
-  EXPECT_EQ(reply.status, 204);
+  EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.headers.at("access-control-allow-origin"), "https://any.org");
   EXPECT_EQ(reply.headers.at("access-control-allow-headers"), "authorization, content-type");
   EXPECT_NE(reply.headers.at("access-control-allow-methods").find("POST"), std::string::npos);
   EXPECT_EQ(t.seen.count(), 0u);
   // Errors can be read by the page, too.
   EXPECT_EQ(client.ask(get("/", "Origin: https://any.org\r\n")).headers.at("access-control-allow-origin"), "https://any.org");
-  EXPECT_EQ(Client(t.port()).ask("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 204);
+  EXPECT_EQ(Client(t.port()).ask("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 200);
+}
+
+TEST(Cors, PagesOfThisMachineMayAskFromAnyPort) {
+  ServerOptions o = test_options();
+  o.origins = {"localhost"};
+  TestServer t(o);
+  for (const std::string origin : {"http://localhost", "http://localhost:3000", "https://127.0.0.1:1", "http://[::1]:8080"})
+    EXPECT_EQ(Client(t.port()).ask(as("localhost", "Origin: " + origin + "\r\n")).status, 200) << origin;
+  for (const std::string origin : {"http://notlocalhost", "http://localhost.evil.com", "http://evil.com", "null", "localhost",
+                                   "http://localhost:x", "http://localhost@evil.com", "ftp://localhost"})
+    EXPECT_EQ(Client(t.port()).ask(as("localhost", "Origin: " + origin + "\r\n")).status, 403) << origin;
 }
 
 TEST(Cors, OriginsThatAreNoneAreRefused) {
   for (const std::string origin : {"example.org", "https://", "https://a/b", "https://a?b", "ftp://a", "https://u@a", ""})
     EXPECT_THROW(check_origin(origin), UsageError) << origin;
-  for (const std::string origin : {"*", "null", "https://a", "http://a:8080", "http://[::1]:3000"})
+  for (const std::string origin : {"*", "null", "localhost", "https://a", "http://a:8080", "http://[::1]:3000"})
     EXPECT_NO_THROW(check_origin(origin)) << origin;
 }
 

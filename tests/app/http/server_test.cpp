@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "http/client.h"
+#include "http/listen.h"
 #include "http/test_server.h"
 #include "support/scratch.h"
 
@@ -55,6 +56,18 @@ TEST(Server, ANameMayStandForSeveralAddresses) {
   EXPECT_EQ(Client(server.port()).ask(get("/")).body, "hello");
   o.host = "no-such-name.invalid";
   EXPECT_THROW(Server(o, kHello), UsageError);
+}
+
+TEST(Server, SeveralAddressesShareAPort) {
+  const std::vector<Listener> listeners = listen_tcp("127.0.0.1,127.0.0.2", 0);
+  ASSERT_EQ(listeners.size(), 2U);
+  EXPECT_EQ(port_of(listeners[0].fd()), port_of(listeners[1].fd()));
+  for (const std::string hosts : {"127.0.0.1,", ",127.0.0.1", ","}) EXPECT_THROW(listen_tcp(hosts, 0), UsageError) << hosts;
+  ServerOptions o = test_options();
+  o.host = "127.0.0.1,127.0.0.2";
+  const Server server(o, kHello);
+  EXPECT_EQ(server.url(), "http://127.0.0.1:" + std::to_string(server.port()));
+  EXPECT_EQ(Client(server.port()).ask(get("/")).body, "hello");
 }
 
 TEST(Server, QuickPathsAreAnsweredWhileAllRequestThreadsAreBusy) {

@@ -171,6 +171,7 @@ TEST_F(Api, WhatIsNotRunMayBeLongerThanTheContext) {
   const Reply reply = served.post("/v1/chat/completions", request);
   expect_error(reply, 400, "messages", "nothing is cut");
   EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(reply.json()["error"]["type"], "exceed_context_size_error");
   EXPECT_EQ(reply.json()["error"]["n_prompt_tokens"], tokens);
   EXPECT_EQ(reply.json()["error"]["n_ctx"], 1024);
   expect_error(served.post("/v1/responses", {{"input", tale}}), 400, "input", "nothing is cut");
@@ -186,23 +187,57 @@ TEST_F(Api, AStreamedChatTellsHowFarItsPromptIsRead) {
                                {"max_tokens", 2},
                                {"return_progress", true}};
   OrderedJson last = nullptr;
+  std::vector<OrderedJson> processed;
   const std::vector<Event> events = served.events("/v1/chat/completions", request);
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     const OrderedJson chunk = events[i].json();
     EXPECT_EQ(chunk["choices"][0]["delta"].contains("role"), i == 0) << chunk;
-    if (chunk.contains("prompt_progress")) last = chunk["prompt_progress"];
+    if (!chunk.contains("prompt_progress")) continue;
+    last = chunk["prompt_progress"];
+    processed.push_back(last["processed"]);
   }
+  ASSERT_EQ(processed.size(), 2U) << "before the first step and after it";
+  EXPECT_EQ(processed[0], last["cache"]);
   ASSERT_FALSE(last.is_null());
   EXPECT_GT(last["total"], 1);
   EXPECT_EQ(last["processed"], last["total"]);
 }
 
-TEST_F(Api, SlotsAndMetricsCanBeLeftOut) {
+TEST_F(Api, SlotsMetricsAndPagesCanBeLeftOut) {
   ServiceOptions options;
-  options.slots = options.metrics = false;
+  options.slots = options.metrics = options.page = false;
   const Served without(options);
   EXPECT_EQ(without.get("/slots").status, 501);
   EXPECT_EQ(without.get("/metrics").status, 501);
+  expect_error(without.get("/"), 404, "", "--no-page");
+  expect_error(without.get("/explain"), 404, "", "--no-page");
+}
+
+TEST_F(Api, VariablesOfTheTemplateForAllRequests) {
+  ServiceOptions options;
+  options.chat_template = kChatTemplate;
+  options.template_variables = {{"mood", "merry"}};
+  const Served merry(options);
+  OrderedJson request = {{"messages", {{{"role", "user"}, {"content", "Tell"}}}}};
+  const auto prompt = [&] { return merry.made("/apply-template", request)["prompt"].get<std::string>(); };
+  EXPECT_NE(prompt().find("mood: merry"), std::string::npos) << prompt();
+  request["chat_template_kwargs"] = {{"mood", "sad"}};
+  EXPECT_NE(prompt().find("mood: sad"), std::string::npos) << prompt();
+}
+
+TEST_F(Api, TheAnswerOfNativeCompletionHasTheMembersThatAreAskedFor) {
+  OrderedJson request = {{"prompt", kPrompt}, {"n_predict", 4}, {"temperature", 0}};
+  const OrderedJson all = served.made("/completion", request);
+  request["response_fields"] = {"content", "generation_settings/n_predict", "content/nothing", "nothing"};
+  const OrderedJson expected = {{"content", all["content"]}, {"generation_settings/n_predict", 4}};
+  EXPECT_EQ(served.made("/completion", request), expected);
+  request["prompt"] = {kPrompt, kPrompt};
+  EXPECT_EQ(served.made("/completion", request), OrderedJson::array({expected, expected}));
+  request["prompt"] = kPrompt;
+  request["response_fields"] = {"stop_type"};
+  const std::vector<Event> events = served.events("/completion", request);
+  EXPECT_EQ(events.front().json()["stop"], false) << "pieces are whole";
+  EXPECT_EQ(events.back().json(), (OrderedJson{{"stop_type", "limit"}}));
 }
 
 // The embedding of a text by another way: without a cache, in one step.
@@ -522,6 +557,13 @@ TEST_F(Api, TheOpenApiDocumentHasEveryRouteAndField) {
       document["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
   EXPECT_EQ(schema["required"], OrderedJson::array({"prompt"}));
   for (const Field& field : completion_fields()) EXPECT_TRUE(schema["properties"].contains(field.name)) << field.name;
+  EXPECT_TRUE(document["paths"]["/v1/responses"]["post"]["responses"].contains("408")) << "it has a timeout";
+  EXPECT_FALSE(document["paths"]["/tokenize"]["post"]["responses"].contains("408"));
+  const auto type_of = [&](const char* method) {
+    return document["paths"]["/lora-adapters"][method]["responses"]["200"]["content"]["application/json"]["schema"]["type"];
+  };
+  EXPECT_EQ(type_of("get"), "array");
+  EXPECT_EQ(type_of("post"), "object");
   // An event is no string: clients read a schema there as that of each event.
   const OrderedJson& content = document["paths"]["/v1/completions"]["post"]["responses"]["200"]["content"];
   EXPECT_FALSE(content.at("text/event-stream").contains("schema"));
