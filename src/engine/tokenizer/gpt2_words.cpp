@@ -11,7 +11,7 @@ namespace vitrine {
 CharClass class_of(uint32_t character) {
   if (is_whitespace(character)) return CharClass::space;
   if (is_letter(character)) return CharClass::letter;
-  return is_numeric(character) ? CharClass::number : CharClass::other;
+  return is_number(character) ? CharClass::number : CharClass::other;
 }
 
 namespace {

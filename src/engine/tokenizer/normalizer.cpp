@@ -112,13 +112,27 @@ class NormalForm final : public Normalizer {
       size_t end = begin;
       if (end < in.size()) ++end;
       while (end < in.size() && static_cast<unsigned char>(in[end]) >= 0x80) ++end;
-      if (begin < end) convert_run(text, begin, end, out);
+      if (begin < end) convert_known(text, begin, end, out);
       pos = end;
     }
     text = std::move(out);
   }
 
  private:
+  // Characters that the forms leave alone take no part in what stands around them.
+  void convert_known(const TrackedText& text, size_t begin, size_t end, TrackedText& out) const {
+    for (size_t pos = begin; pos < end;) {
+      const Utf8Char c = utf8_at(text.text(), pos);
+      if (!is_normalized(c.code)) {
+        convert_run(text, begin, pos, out);
+        begin = pos + c.size;
+        out.append(text, pos, begin);
+      }
+      pos += c.size;
+    }
+    convert_run(text, begin, end, out);
+  }
+
   std::string convert(std::string_view in) const {
     utf8proc_uint8_t* result = nullptr;
     const utf8proc_ssize_t size =
@@ -130,6 +144,7 @@ class NormalForm final : public Normalizer {
   }
 
   void convert_run(const TrackedText& text, size_t begin, size_t end, TrackedText& out) const {
+    if (begin == end) return;
     const std::string whole = convert(text.view(begin, end));
     if (whole == text.view(begin, end)) return out.append(text, begin, end);
     if (!out.tracked()) return out.append(whole, {0, 0});
@@ -147,7 +162,7 @@ class NormalForm final : public Normalizer {
   }
 
   static bool continues_cluster(uint32_t c) {
-    return utf8proc_get_property(utf8proc_int32_t(c))->combining_class != 0 || is_mark(c) || (c >= 0x1160 && c <= 0x11FF);
+    return utf8proc_get_property(utf8proc_int32_t(c))->combining_class != 0 || is_accent(c) || (c >= 0x1160 && c <= 0x11FF);
   }
 
   utf8proc_option_t options_;
@@ -268,7 +283,7 @@ class Precompiled final : public Normalizer {
 };
 
 void remove_accents(const TrackedText& text, uint32_t code, size_t begin, size_t end, TrackedText& out) {
-  if (!is_mark(code)) out.append(text, begin, end);
+  if (!is_accent(code)) out.append(text, begin, end);
 }
 
 void byte_level(const TrackedText& text, uint32_t, size_t begin, size_t end, TrackedText& out) {
@@ -287,7 +302,7 @@ void nmt(const TrackedText& text, uint32_t c, size_t begin, size_t end, TrackedT
 
 void clean(const TrackedText& text, uint32_t c, size_t begin, size_t end, TrackedText& out) {
   if (c == '\t' || c == '\n' || c == '\r') return out.append(" ", text.range(begin, end));
-  if (c == 0 || c == 0xFFFD || is_control(c)) return;
+  if (c == 0 || c == 0xFFFD || is_bert_control(c)) return;
   if (is_whitespace(c)) return out.append(" ", text.range(begin, end));
   out.append(text, begin, end);
 }
@@ -301,7 +316,7 @@ void space_ideographs(const TrackedText& text, uint32_t c, size_t begin, size_t 
 }
 
 void remove_nonspacing(const TrackedText& text, uint32_t code, size_t begin, size_t end, TrackedText& out) {
-  if (!is_nonspacing_mark(code)) out.append(text, begin, end);
+  if (!is_bert_accent(code)) out.append(text, begin, end);
 }
 
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;

@@ -48,8 +48,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
     added_of_[size_t(token.id)] = int32_t(i);
     added_ids_.add(token.content, token.id);
     TrackedText spelling(token.content, false);
-    if (token.normalized)
-      for (const auto& normalizer : parts_.normalizers) normalizer->apply(spelling);
+    if (token.normalized) normalize(spelling);
     normalized_spelling_.push_back(spelling.text());
     if (!is_control_token(token)) longest_found_ = std::max({longest_found_, token.content.size(), spelling.size()});
   }
@@ -123,8 +122,23 @@ bool PipelineTokenizer::lies_across(std::string_view text, size_t at) const {
     return trie.across(part.text(), at - begin, [&](size_t from, size_t to) { return part.range(from, to); });
   };
   if (across(text_only_.plain)) return true;
-  for (const auto& normalizer : parts_.normalizers) normalizer->apply(part);
+  normalize(part);
   return across(text_only_.normalized);
+}
+
+// The normal forms and the alphabet of bytes together make up to 20 bytes of one.
+void PipelineTokenizer::normalize(TrackedText& text) const {
+  const size_t most = 32 * text.size() + (size_t{1} << 20), size = text.size();
+  try {
+    text.limit(most);
+    for (const auto& normalizer : parts_.normalizers) normalizer->apply(text);
+    text.limit(SIZE_MAX);
+  } catch (const TextTooLong&) {
+    throw FileError(parts_.path,
+                    fmt::format("normalizer: makes more than {} bytes of {} of a text, the most that is allowed (32 for "
+                                "each byte, and a megabyte); look for a Replace whose content is long",
+                                most, size));
+  }
 }
 
 Chunks PipelineTokenizer::cut(TrackedText text, const Matchers& matchers) const {
@@ -141,7 +155,7 @@ Chunks PipelineTokenizer::cut(TrackedText text, const Matchers& matchers) const 
       part.append(text, s.begin, s.end);
       std::vector<AddedSpan> inner{{0, part.size(), s.id}};
       if (s.id < 0) {
-        for (const auto& normalizer : parts_.normalizers) normalizer->apply(part);
+        normalize(part);
         inner = find_added(part.text(), matchers.normalized, parts_.added);
       }
       const auto base = uint32_t(chunks.text.size());

@@ -60,6 +60,7 @@ class PipelineTokenizer final : public Tokenizer {
   };
   Matchers build_matchers(bool with_control) const;
   RawWords raw_words() const;
+  void normalize(TrackedText& text) const;
   Chunks cut(TrackedText text, const Matchers& matchers) const;
   void run_model(const Chunks& chunks, std::vector<TokenPiece>& out) const;
   void run_bytes(std::string_view text, size_t valid, Special special, std::vector<TokenPiece>& out) const;

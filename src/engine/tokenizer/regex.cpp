@@ -17,6 +17,16 @@ std::string pcre2_message(int code) {
   pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
   return text;
 }
+
+// A place in a translated expression, with what stands around it.
+std::string place(std::string_view translated, size_t at) {
+  if (translated.size() <= 80) return fmt::format("{} of {}", at, translated);
+  const size_t begin = at - std::min<size_t>(at, 40);
+  std::string around(translated.substr(begin, 80));
+  for (char& c : around)
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  return fmt::format("…{}…", around);
+}
 }  // namespace
 
 Regex::Regex(std::string_view pattern, const std::string& where, const std::string& field)
@@ -33,8 +43,8 @@ Regex::Regex(std::string_view pattern, const std::string& where, const std::stri
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, context.get());
   if (code == nullptr)
-    throw FileError(where, fmt::format("{}: the regular expression {} cannot be used: {} (at {} of {})", field, pattern_,
-                                       pcre2_message(error), at, translated));
+    throw FileError(where, fmt::format("{}: the regular expression {} cannot be used: {} (at {})", field, shown_regex(pattern_),
+                                       pcre2_message(error), place(translated, at)));
   code_ = std::shared_ptr<void>(code, [](void* c) { pcre2_code_free(static_cast<pcre2_code*>(c)); });
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it fails the interpreter does the same work, slower
 }
@@ -63,7 +73,7 @@ void Regex::Match::check_time() {
     throw FileError(regex_.where_,
                     fmt::format("{}: the regular expression {} has taken {:.0f} seconds for {} of {} bytes of a text and is "
                                 "stopped",
-                                regex_.field_, regex_.pattern_, seconds - started_, from_, subject_.size()));
+                                regex_.field_, shown_regex(regex_.pattern_), seconds - started_, from_, subject_.size()));
 }
 
 bool Regex::Match::next() {
@@ -80,7 +90,7 @@ bool Regex::Match::next() {
       throw FileError(regex_.where_,
                       fmt::format("{}: the regular expression {} fails at byte {} of a text of {} bytes: {}; it takes too "
                                   "many steps on this text",
-                                  regex_.field_, regex_.pattern_, from_, subject_.size(), pcre2_message(rc)));
+                                  regex_.field_, shown_regex(regex_.pattern_), from_, subject_.size(), pcre2_message(rc)));
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data);
     begin = span[0], end = span[1];
     if (++count_ % 1024 == 0) check_time();

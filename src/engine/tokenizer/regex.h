@@ -49,10 +49,13 @@ class Regex {
   std::shared_ptr<void> code_;  // pcre2_code; PCRE2's types stay out of this header
 };
 
-/// The same expression in PCRE2's syntax: \s, \w, \h, \u, \v and POSIX classes by Oniguruma's meaning, nested sets and && in
-/// classes, {,n}, {n}? as an optional {n}, {n,m}+ as a repeated repetition, (?m) for a dot that takes newlines, (?i) up to the
-/// end of its group. Known gap: with (?i) the two fold case alike for single characters outside of sets only. `where` and `field`
-/// are for messages.
+/// An expression for messages: a long one's beginning.
+std::string shown_regex(std::string_view pattern);
+
+/// The same expression in PCRE2's syntax: \s, \w, \d, \h, \u, \v, properties and POSIX classes by Oniguruma's meaning and version
+/// of Unicode, characters written as the bytes of their UTF-8 (\xE3\x81\x82), nested sets and && in classes, {,n}, {n}? as an
+/// optional {n}, {n,m}+ as a repeated repetition, (?m) for a dot that takes newlines, (?i) up to the end of its group. Known gap:
+/// with (?i) the two fold case alike for single characters outside of sets only. `where` and `field` are for messages.
 std::string oniguruma_to_pcre2(std::string_view pattern, const std::string& where, const std::string& field);
 
 }  // namespace vitrine

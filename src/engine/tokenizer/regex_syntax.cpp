@@ -3,39 +3,125 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/regex.h"
+#include "tokenizer/regex_tables.h"
 
 namespace vitrine {
 namespace {
 
-// Oniguruma's \s is the property White_Space; PCRE2's also takes U+180E. Its \w has marks, connectors and
-// letter-like numbers.
+// Oniguruma's \s is the property White_Space; PCRE2's also takes U+180E.
 constexpr std::string_view kSpaces =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpaces =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e})"
     R"(\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 constexpr std::string_view kLatin1Numbers = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";  // \w outside of sets only
 constexpr std::string_view kHex = "0-9A-Fa-f";
 
-// Oniguruma's POSIX classes where PCRE2's differ: those read from properties of Unicode, with the older characters that newer
-// versions of Unicode put into them. "^" in front: the class is everything but the items.
-constexpr std::pair<std::string_view, std::string_view> kPosix[] = {
-    {"alpha", R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}\x{f83}\x{1dd3}-\x{1de6}\x{11080}\x{11081})"},
-    {"alnum", R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}\x{f83}\x{1dd3}-\x{1de6}\x{11080}\x{11081}\p{Nd})"},
-    {"word", kWord},
-    {"punct", R"(\p{P}\p{S})"},
-    {"upper", R"(\p{Uppercase})"},
-    {"lower", R"(\p{Lowercase}\x{10fc}\x{a7f2}-\x{a7f4}\x{ab69})"},
-    {"space", kSpaces},
-    {"blank", R"(\p{Zs}\t)"},
-    {"graph", R"(^\p{White_Space}\p{Cc}\p{Cn}\p{Cs})"},
-    {"print", R"(^\p{Cc}\p{Cn}\p{Cs}\x{2028}\x{2029})"}};
+// The items of [:name:], where they are known here.
+constexpr std::string_view posix_items(std::string_view name) {
+  if (name == "space") return kSpaces;
+  for (const auto& [known, items] : kPosixClasses)
+    if (known == name) return items;
+  return "";
+}
+constexpr std::string_view kWord = posix_items("word");
+
+// Whether PCRE2's tables are newer than Oniguruma's, which are those of Unicode 16.
+bool newer_tables() {
+  static const bool newer = [] {
+    char version[32] = "";
+    pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    return std::atoi(version) > 16;
+  }();
+  return newer;
+}
+
+// What a property or class takes: the items of a set, but for those of another.
+struct Members {
+  std::string items, without;
+};
+
+bool compiles(const std::string& pattern) {
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &at, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+Members property_members(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"letter", "L"},
+                                                                     {"casedletter", "LC"},
+                                                                     {"uppercaseletter", "Lu"},
+                                                                     {"lowercaseletter", "Ll"},
+                                                                     {"titlecaseletter", "Lt"},
+                                                                     {"modifierletter", "Lm"},
+                                                                     {"otherletter", "Lo"},
+                                                                     {"mark", "M"},
+                                                                     {"combiningmark", "M"},
+                                                                     {"nonspacingmark", "Mn"},
+                                                                     {"spacingmark", "Mc"},
+                                                                     {"enclosingmark", "Me"},
+                                                                     {"number", "N"},
+                                                                     {"decimalnumber", "Nd"},
+                                                                     {"letternumber", "Nl"},
+                                                                     {"othernumber", "No"},
+                                                                     {"punctuation", "P"},
+                                                                     {"punct", "P"},
+                                                                     {"connectorpunctuation", "Pc"},
+                                                                     {"dashpunctuation", "Pd"},
+                                                                     {"openpunctuation", "Ps"},
+                                                                     {"closepunctuation", "Pe"},
+                                                                     {"initialpunctuation", "Pi"},
+                                                                     {"finalpunctuation", "Pf"},
+                                                                     {"otherpunctuation", "Po"},
+                                                                     {"symbol", "S"},
+                                                                     {"mathsymbol", "Sm"},
+                                                                     {"currencysymbol", "Sc"},
+                                                                     {"modifiersymbol", "Sk"},
+                                                                     {"othersymbol", "So"},
+                                                                     {"separator", "Z"},
+                                                                     {"spaceseparator", "Zs"},
+                                                                     {"lineseparator", "Zl"},
+                                                                     {"paragraphseparator", "Zp"},
+                                                                     {"other", "C"},
+                                                                     {"control", "Cc"},
+                                                                     {"format", "Cf"},
+                                                                     {"privateuse", "Co"},
+                                                                     {"unassigned", "Cn"}};
+  const auto loosely = [](std::string_view text) {
+    std::string out;
+    for (const char c : text)
+      if (c != '_' && c != ' ' && c != '-') out += c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+    return out;
+  };
+  std::string plain = loosely(name), known(name);
+  for (const auto& [long_name, category] : kLong)
+    if (plain == long_name) plain = loosely(category), known = category;
+  Members out;
+  const auto* change = std::find_if(std::begin(kPropertyChanges), std::end(kPropertyChanges),
+                                    [&](const PropertyChange& c) { return c.name == plain; });
+  if (change != std::end(kPropertyChanges)) {
+    out = {std::string(change->base) + std::string(change->added), std::string(change->removed)};
+  } else if (const std::string_view items = posix_items(plain); !items.empty() && plain != "punct") {
+    out.items = items;
+  } else {
+    // PCRE2's \p{Han} also has characters that several scripts share; Oniguruma's is the script alone.
+    const std::string script = "\\p{sc:" + known + "}";
+    out.items = compiles(script) ? script : "\\p{" + known + "}";
+  }
+  if (newer_tables() && (plain == "c" || plain == "cn")) out.items += kAssignedLater;
+  if (newer_tables() && plain != "c" && plain != "cn" && plain != "any") out.without += kAssignedLater;
+  return out;
+}
 
 class Translator {
  public:
@@ -49,10 +135,15 @@ class Translator {
       const char c = in_[pos_];
       if (c == '{') {
         quantifier(out, atom);
+        one_character_ = false;
         continue;
       }
       if (c == '*' || c == '+' || c == '?') {
         out += in_[pos_++];
+        // Where nothing follows that could fail, what has been taken is never given back: it need not be remembered.
+        const bool last = pos_ == in_.size() || in_[pos_] == '|';
+        if (last && c != '?' && groups.size() == 1 && groups.front().options == 0 && one_character_) out += '+';
+        one_character_ = false;
         continue;
       }
       if (comment(groups.back().extended)) continue;
@@ -61,6 +152,7 @@ class Translator {
         continue;
       }
       const size_t begin = out.size();
+      one_character_ = c == '[' || in_.substr(pos_).starts_with("\\p{");
       if (c == '\\') {
         out += escape(false);
       } else if (c == '[') {
@@ -69,6 +161,7 @@ class Translator {
         out.append(groups.back().options + 1, ')');
         atom = groups.back().begin;
         groups.pop_back();
+        one_character_ = false;
         ++pos_;
         continue;
       } else {
@@ -83,7 +176,7 @@ class Translator {
 
  private:
   [[noreturn]] void fail(const std::string& problem) const {
-    throw FileError(where_, fmt::format("{}: the regular expression {} {} at {}", field_, in_, problem, pos_));
+    throw FileError(where_, fmt::format("{}: the regular expression {} {} at {}", field_, shown_regex(in_), problem, pos_));
   }
 
   struct Group {
@@ -167,11 +260,14 @@ class Translator {
   std::string escape(bool in_set) {
     if (pos_ + 1 >= in_.size()) fail("ends in a backslash");
     const char c = in_[pos_ + 1];
+    if (size_t size = 0; raw_byte(pos_, size) != 0) return raw_character(in_set);
     pos_ += 2;
     const auto set_of = [&](std::string_view items) { return in_set ? std::string(items) : fmt::format("[{}]", items); };
     switch (c) {
       case 's': return set_of(kSpaces);
       case 'S': return set_of(kNotSpaces);
+      case 'd':
+      case 'D': return class_of(property_members("Nd"), c == 'D', in_set);
       case 'w': return in_set ? std::string(kWord) : fmt::format("[{}{}]", kWord, kLatin1Numbers);
       case 'h': return set_of(kHex);
       case 'v': return "\\x{b}";
@@ -210,7 +306,9 @@ class Translator {
         if (close == std::string_view::npos) return std::string("\\") + c;
         const std::string name(in_.substr(pos_ + 1, close - pos_ - 1));
         pos_ = close + 1;
-        return fmt::format("\\{}{{{}}}", c, c == 'p' || c == 'P' ? property(name) : name);
+        if (c != 'p' && c != 'P') return fmt::format("\\{}{{{}}}", c, name);
+        const bool negated = name.starts_with('^');
+        return class_of(property_members(std::string_view(name).substr(negated)), negated != (c == 'P'), in_set);
       }
       default: {
         std::string out = std::string("\\") + c;
@@ -220,39 +318,67 @@ class Translator {
     }
   }
 
-  static std::string property(const std::string& name) {
-    constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"Letter", "L"},      {"Mark", "M"},  {"Number", "N"},
-                                                                       {"Punctuation", "P"}, {"Punct", "P"}, {"Symbol", "S"},
-                                                                       {"Separator", "Z"},   {"Other", "C"}};
-    const bool negated = name.starts_with('^');
-    for (const auto& [long_name, short_name] : kLong)
-      if (std::string_view(name).substr(negated) == long_name) return std::string(negated ? "^" : "") + std::string(short_name);
-    // PCRE2's \p{Han} also has characters that several scripts share; Oniguruma's is the script alone.
-    const std::string script = std::string(negated ? "^" : "") + "sc:" + name.substr(negated);
-    return name.size() > 2 && compiles("\\p{" + script + "}") ? script : name;
-  }
-
-  static bool compiles(const std::string& pattern) {
-    int error = 0;
-    PCRE2_SIZE at = 0;
-    pcre2_code* code =
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &at, nullptr);
-    pcre2_code_free(code);
-    return code != nullptr;
+  // The expression for what `members` take, or for everything else, as escape() gives its result.
+  std::string class_of(const Members& members, bool negated, bool in_set) {
+    std::string out;
+    if (members.without.empty()) {
+      if (in_set && !negated) return members.items;
+      out = fmt::format("[{}{}]", negated ? "^" : "", members.items);
+    } else {
+      out = negated ? fmt::format("(?:[{}]|[^{}])", members.without, members.items)
+                    : fmt::format("(?:(?![{}])[{}])", members.without, members.items);
+    }
+    if (!in_set) return out;
+    nested_ = out;
+    return "";
   }
 
   // [:name:] or [:^name:] in a set, as escape() gives its result.
   std::string posix(std::string_view name) {
-    bool negated = name.starts_with('^');
-    for (const auto& [known, items] : kPosix) {
-      if (name.substr(negated) != known) continue;
-      negated = negated != items.starts_with('^');
-      const std::string_view plain = items.substr(items.starts_with('^'));
-      if (!negated) return std::string(plain);
-      nested_ = fmt::format("[^{}]", plain);
+    const bool negated = name.starts_with('^');
+    Members members{std::string(posix_items(name.substr(negated))), ""};
+    if (members.items.empty()) return fmt::format("[:{}:]", name);
+    if (newer_tables()) members.without = kAssignedLater;
+    return class_of(members, negated, true);
+  }
+
+  // At a byte from 0x80 that is written \xHH or as three octal digits; 0: there is none.
+  unsigned raw_byte(size_t at, size_t& size) const {
+    const auto digits = [&](size_t from, size_t count, std::string_view allowed) {
+      return from + count <= in_.size() && in_.substr(from, count).find_first_not_of(allowed) == std::string_view::npos;
+    };
+    size = 4;
+    unsigned value = 0;
+    if (in_.substr(at, 2) == "\\x" && digits(at + 2, 2, "0123456789abcdefABCDEF"))
+      value = unsigned(std::strtoul(std::string(in_.substr(at + 2, 2)).c_str(), nullptr, 16));
+    else if (in_.substr(at, 1) == "\\" && digits(at + 1, 3, "01234567") && (in_[at + 1] == '2' || in_[at + 1] == '3'))
+      value = unsigned(std::strtoul(std::string(in_.substr(at + 1, 3)).c_str(), nullptr, 8));
+    return value >= 0x80 ? value : 0;
+  }
+
+  // At such a byte: it and those after it are one character in UTF-8. Alone they are only allowed as the ends of ranges in a set,
+  // where they take no character.
+  std::string raw_character(bool in_set) {
+    std::string bytes;
+    size_t size = 0, end = pos_;
+    for (unsigned byte = raw_byte(end, size); byte != 0 && bytes.size() < 4; byte = raw_byte(end, size)) {
+      bytes += char(byte);
+      end += size;
+      if (const Utf8Char c = utf8_at(bytes, 0); c.valid && c.size == bytes.size()) {
+        pos_ = end;
+        return fmt::format("\\x{{{:x}}}", c.code);
+      }
+    }
+    raw_byte(pos_, size);
+    const size_t after = pos_ + size;
+    size_t last = 0;
+    if (in_set && in_.substr(after, 1) == "-" && raw_byte(after + 1, last) != 0) {
+      pos_ = after + 1 + last;
       return "";
     }
-    return fmt::format("[:{}:]", name);
+    if (!in_set || in_[pos_ - 1] != '-') fail("has bytes that are no character in UTF-8");
+    pos_ = after;
+    return "\\x{7f}";
   }
 
   // At '['. Returns an expression for one character. Sets inside sets and && become alternatives and lookaheads.
@@ -264,6 +390,7 @@ class Translator {
     std::string items, whole;        // plain items; "": no operand before a && yet
     std::vector<std::string> inner;  // expressions of nested sets
     const auto operand = [&] {
+      if (items.empty() && inner.empty()) return std::string("(?!)");
       std::string out = items.empty() && !inner.empty() ? "" : "[" + items + "]";
       for (const std::string& e : inner) out += (out.empty() ? "" : "|") + e;
       return inner.empty() ? out : "(?:" + out + ")";
@@ -306,10 +433,12 @@ class Translator {
           simple = false;
         }
       } else {
+        if (c == '^') items += '\\';  // but a character, wherever it stands
         items += c;
         ++pos_;
       }
     }
+    if (simple && items.empty()) return negated ? "(?s:.)" : "(?!)";
     if (simple) return (negated ? "[^" : "[") + items + "]";
     const std::string expression = whole + operand();
     return negated ? "(?:(?!" + expression + ")(?s:.))" : "(?:" + expression + ")";
@@ -318,10 +447,19 @@ class Translator {
   std::string_view in_;
   const std::string &where_, &field_;
   size_t pos_ = 0;
+  bool one_character_ = false;  // what was read last is a set or a property
   std::string nested_;
 };
 
 }  // namespace
+
+std::string shown_regex(std::string_view pattern) {
+  constexpr size_t kShown = 200;
+  if (pattern.size() <= 2 * kShown) return std::string(pattern);
+  size_t end = kShown;
+  while ((static_cast<unsigned char>(pattern[end]) & 0xC0) == 0x80) --end;
+  return fmt::format("{}… (of {} bytes)", pattern.substr(0, end), pattern.size());
+}
 
 std::string oniguruma_to_pcre2(std::string_view pattern, const std::string& where, const std::string& field) {
   return Translator(pattern, where, field).run();

@@ -11,6 +11,9 @@ struct ByteRange {
   uint32_t begin, end;
 };
 
+/// Thrown where a text grows beyond its limit.
+struct TextTooLong {};
+
 class TrackedText {
  public:
   /// `tracked` false: ranges are not kept, and range() gives places in this text.
@@ -29,14 +32,21 @@ class TrackedText {
     const uint32_t at = begin < from_.size() ? from_[begin].begin : from_.empty() ? 0 : from_.back().end;
     return {at, at};
   }
+  /// The most bytes that it, and what is made of it by empty_like, may have. Errors: TextTooLong from append.
+  void limit(size_t bytes) { limit_ = bytes; }
   /// An empty text of the same kind, to be filled by append.
-  TrackedText empty_like() const { return TrackedText(tracked_); }
+  TrackedText empty_like() const {
+    TrackedText out(tracked_);
+    out.limit_ = limit_;
+    return out;
+  }
   void reserve(size_t bytes) {
     text_.reserve(bytes);
     if (tracked_) from_.reserve(bytes);
   }
   /// Appends [begin, end) of `other`.
   void append(const TrackedText& other, size_t begin, size_t end) {
+    check(end - begin);
     text_.append(other.text_, begin, end - begin);
     if (!tracked_) return;
     if (other.identity_) {
@@ -47,13 +57,18 @@ class TrackedText {
   }
   /// Appends bytes that all stand for `from`.
   void append(std::string_view bytes, ByteRange from) {
+    check(bytes.size());
     text_ += bytes;
     if (tracked_) from_.insert(from_.end(), bytes.size(), from);
   }
 
  private:
+  void check(size_t more) const {
+    if (more > limit_ - text_.size()) throw TextTooLong();
+  }
   std::string text_;
   std::vector<ByteRange> from_;
+  size_t limit_ = SIZE_MAX;
   bool tracked_ = false, identity_ = false;
 };
 

@@ -138,10 +138,35 @@ TEST(Split, SyntaxIsOnigurumas) {
       {R"(a(?#(\)){2}b)", "aab", {"aab"}},
       {R"(\Qa\E)", "QaE a", {"QaE", " a"}},
       {R"(\V)", "aV", {"a", "V"}},
+      {R"([^a&&^b])", "a^b", {"a", "^", "b"}},
+      {R"([a-f&&^b]+)", "ab^", {"a", "b", "^"}},
+      {R"([a-c&&[^b]]+)", "abc", {"a", "b", "c"}},
+      {R"([^a-c&&b-d]+)", "abcd", {"a", "bc", "d"}},
+      {R"([&&a])", "a&", {"a&"}},
+      {R"([a&&])", "a&", {"a&"}},
+      {R"([^&&a]+)", "a&", {"a&"}},
+      {R"(\xE3\x81\x82+)", "aああ", {"a", "ああ"}},
+      {R"(\343\201\202)", "aああ", {"a", "あ", "あ"}},
+      {R"([\xC3\xA9-\xC3\xAB]+)", "èéêëì", {"è", "éêë", "ì"}},
+      {R"([^\xE3\x81\x82]+)", "aあb", {"a", "あ", "b"}},
+      {R"([\n-\xFF]+)", "a\tbé", {"a", "\t", "b", "é"}},
+      {R"(\x{e9})", "aé", {"a", "é"}},
       {R"(\pL)", "apL", {"a", "pL"}},
       {R"((a)\g1)", "aag1", {"a", "ag1"}},
   };
   for (const auto& c : cases) EXPECT_EQ(split(c.regex, "Isolated", false, c.text), c.pieces) << c.regex;
+}
+
+// tokenizers 0.23.3: "too short multibyte code string" and "invalid code point value".
+TEST(Split, BytesThatAreNoCharacterAreRefused) {
+  for (const char* regex : {R"(\xE3)", R"([\xE3])", R"(\xe9a)", R"(\343\201)", R"(\x80)"}) {
+    try {
+      split(regex, "Isolated", false, "a");
+      ADD_FAILURE() << regex;
+    } catch (const FileError& e) {
+      EXPECT_NE(std::string(e.what()).find("has bytes that are no character in UTF-8"), std::string::npos) << e.what();
+    }
+  }
 }
 
 // tokenizers 0.23.3: a match without characters is replaced, too, except where the match before ends.

@@ -201,6 +201,41 @@ TEST(HostileRegex, QuadraticPatternsRunOutOfTime) {
   expect_error([&] { tokenizer->encode(std::string(250000, 'a')); }, "is stopped");
 }
 
+TEST(HostileRegex, LongOnesAreNotPrintedWhole) {
+  std::string pattern = "(";
+  for (int i = 0; i < 4000; ++i) pattern += "é|b|";
+  try {
+    load(split_by(pattern));
+    ADD_FAILURE() << "no error";
+  } catch (const InputError& e) {
+    const std::string message = e.what();
+    EXPECT_LT(message.size(), 600u) << message;
+    EXPECT_NE(message.find("… (of 20001 bytes)"), std::string::npos) << message;
+    EXPECT_NE(message.find("missing closing parenthesis"), std::string::npos) << message;
+  }
+}
+
+// Nine times ten letters for one are 10^9 for each of the text.
+TEST(HostileNormalizer, MayMakeLittleOfMuchButNotMuchOfLittle) {
+  Json json = small_json();
+  Json& list = json["normalizer"];
+  list = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  for (int i = 0; i < 9; ++i)
+    list["normalizers"].push_back(
+        {{"type", "Replace"}, {"pattern", {{"Regex", "."}}}, {"content", "abababab" + std::to_string(10 + i)}});
+  const auto tokenizer = load(json);
+  for (const bool offsets : {false, true}) {
+    const auto encode = [&] {
+      offsets ? void(tokenizer->encode_with_offsets("abc", false)) : void(tokenizer->encode("abc", false));
+    };
+    expect_error(encode, "tokenizer.json: normalizer: makes more than 1048672 bytes of 3 of a text");
+  }
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKC"}}, {{"type", "ByteLevel"}}}}};
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += "\xEF\xB7\xBA";  // one letter that stands for eighteen
+  EXPECT_NO_THROW(load(json)->encode(text, false));
+}
+
 TEST(HostileRegex, DeepNestingIsRefused) {
   expect_error([] { load(split_by(std::string(5000, '(') + std::string(5000, ')'))); }, "cannot be used");
   expect_error([] { load(split_by(std::string(100, '[') + "a" + std::string(100, ']'))); }, "nests sets deeper than 16");
