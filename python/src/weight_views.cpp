@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "model/layer_name.h"
+#include "model/stacked_attention.h"
 #include "ops/low_rank.h"
 
 namespace vitrine::python {
@@ -112,6 +113,20 @@ nb::object vector_array(const std::shared_ptr<Session>& session, const Vector& v
   return copy(std::move(numbers), shape);
 }
 
+// W_Q, W_K or W_V, or a bias of theirs, of a family that stacks them ("blocks.3.attn.W_Q"); nothing for other names.
+nb::object part_of_stacked(const Session& session, std::string name) {
+  const SplitHeads heads(session.engine.model());
+  const size_t letter = name.rfind('.') + 1;
+  const bool bias = name.compare(letter, 2, "b_") == 0;
+  if (bias) name[letter] = 'W';
+  const Weight* const w = heads.find(name);
+  if (w == nullptr || (bias && !w->bias)) return {};
+  const auto out = static_cast<size_t>(w->out), in = static_cast<size_t>(w->in);
+  const auto* const from = bias ? static_cast<const float*>(w->bias.data) : reinterpret_cast<const float*>(w->data);
+  if (bias) return copy({from, from + out}, {out});
+  return copy({from, from + out * in}, {out, in});
+}
+
 }  // namespace
 
 std::vector<std::string> weight_names(Session& session) {
@@ -132,6 +147,8 @@ nb::object weight(const std::shared_ptr<Session>& session, const nb::str& text, 
   const Head head = session->engine.model().head();
   if (!raw && name == "W_U") return shown({name, head.weight, nullptr, nullptr});  // tied: the embedding's numbers
   if (!raw && name == "b_U" && head.weight->bias) return shown({name, nullptr, &head.weight->bias, nullptr});
+  if (!raw)
+    if (nb::object part = part_of_stacked(*session, name); part.is_valid()) return part;
   throw InputError("the model has no parameter \"" + name + "\". Did you mean \"" + nearest(name, weight_names(*session)) +
                    "\"? weight_names lists every one");
 }

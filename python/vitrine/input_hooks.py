@@ -47,8 +47,11 @@ class InputHook:
         self._facts = model._facts(self.layer)
         self._changed: Floats | None = None
         prefix = f"blocks.{self.layer}."
-        self.source = prefix + ("hook_resid_mid" if self.kind == "mlp_in" else "hook_resid_pre")
+        mid = prefix + "hook_resid_mid"  # not there where the MLP reads what attention reads
+        self.source = mid if self.kind == "mlp_in" and mid in model.hook_names else prefix + "hook_resid_pre"
         self.norm = prefix + ("ln2" if self.kind == "mlp_in" else "ln1")
+        shared = self.source != mid and self.norm + ".w" not in model._names  # GPT-J: the weights of ln1
+        self._weights = prefix + "ln1" if shared else self.norm
         roles = {"mlp_in": "", "attn_in": "qkv"}.get(self.kind, self.kind[0])
         self.sinks = [f"{prefix}attn.hook_{role}" for role in roles] or [self.norm + ".hook_normalized"]
         missing = [sink for sink in self.sinks if sink not in model.hook_names]
@@ -80,32 +83,32 @@ class InputHook:
         role = sink[-1].upper()
         prefix = f"blocks.{self.layer}.attn."
         made: Floats = np.einsum("bphd,hdi->bphi", x, weight(self._model, f"{prefix}W_{role}"), optimize=True)
-        if f"{prefix}b_{role}" in self._model._names or f"{prefix}b_{role}G" in self._model._names:
+        if any(f"{prefix}b_{stored}" in self._model._names for stored in (role, role + "G", "QKV")):
             made = made + weight(self._model, f"{prefix}b_{role}")
         return made.astype(np.float32)
 
     def _normalized(self, x: Floats) -> Floats:
         names = self._model._names
-        if self.norm + ".w" not in names or self._facts["norms_after"]:
+        if self._weights + ".w" not in names or self._facts["norms_after"]:
             return x
         y = x.astype(np.float64)
         if not self._facts["rms"]:
             y -= y.mean(-1, keepdims=True)
-        y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * weight(self._model, self.norm + ".w")
-        if self.norm + ".b" in names:
-            y += weight(self._model, self.norm + ".b")
+        y = y / np.sqrt((y**2).mean(-1, keepdims=True) + self._facts["norm_eps"]) * weight(self._model, self._weights + ".w")
+        if self._weights + ".b" in names:
+            y += weight(self._model, self._weights + ".b")
         normalized: Floats = y.astype(np.float32)
         return normalized
 
     def normalized_backward(self, x: Doubles, gradient: Doubles) -> Doubles:
         """The gradient at x from that at the norm's result, both in double."""
         names = self._model._names
-        if self.norm + ".w" not in names or self._facts["norms_after"]:
+        if self._weights + ".w" not in names or self._facts["norms_after"]:
             return gradient
         if not self._facts["rms"]:
             x = x - x.mean(-1, keepdims=True)
         scale = np.sqrt((x**2).mean(-1, keepdims=True) + self._facts["norm_eps"])
-        g = gradient * weight(self._model, self.norm + ".w")
+        g = gradient * weight(self._model, self._weights + ".w")
         back = g / scale - x * ((g * x).mean(-1, keepdims=True) / scale**3)
         result: Doubles = back if self._facts["rms"] else back - back.mean(-1, keepdims=True)
         return result

@@ -77,7 +77,8 @@ def _bias_shapes(model: OpenedModel, layer: int) -> dict[str, tuple[int, ...]]:
 
 
 def _has(model: OpenedModel, name: str) -> bool:
-    return name in model._names or name.replace(".W_Q", ".W_QG") in model._names
+    stacked = re.sub(r"\.W_[QKV]$", ".W_QKV", name)
+    return any(stored in model._names for stored in (name, name.replace(".W_Q", ".W_QG"), stacked))
 
 
 def _lacking(model: OpenedModel, name: str, layer: int) -> InputError:

@@ -33,6 +33,12 @@ void require_next_token(const Model& model, const std::string& name, const std::
       "mask in the text, such as 'The [MASK] of France', or `vitrine trace` for what is inside");
 }
 
+bool is_parallel(const Model& model, int64_t layer) {
+  const std::string block = "blocks." + std::to_string(layer) + ".";
+  const ModelRecord& record = model.record();
+  return record.hook(block + "hook_mlp_out") != nullptr && record.hook(block + "hook_resid_mid") == nullptr;
+}
+
 void require_plain_head(const Model& model, const std::string& name, const std::string& what) {
   const std::vector<HookShape>& hooks = model.record().hooks;
   for (auto hook = hooks.rbegin(); hook != hooks.rend() && split_layer(hook->name).first < 0; ++hook) {

@@ -1,5 +1,6 @@
 #pragma once
 // What can be asked of a model, read off its record: next tokens, and logits of any vector of its residual stream.
+#include <cstdint>
 #include <string>
 
 namespace vitrine {
@@ -17,6 +18,10 @@ bool predicts_next(const Model& model);
 void require_next_token(const Model& model, const std::string& name, const std::string& what);
 /// Errors: InputError for a model in both directions. what: "A KV cache", the beginning of the message; name: the model's.
 void require_causal(const Model& model, const std::string& name, const std::string& what);
+
+/// Whether the layer's MLP reads the stream that its attention reads, so that attention's output is not part of it and the layer
+/// has no hook_resid_mid (GPT-NeoX, GPT-J).
+bool is_parallel(const Model& model, int64_t layer);
 
 /// Errors: InputError if more than a norm and one matrix lie between the residual stream and the logits.
 void require_plain_head(const Model& model, const std::string& name, const std::string& what);

@@ -179,7 +179,9 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
   c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
-  c.norm = {.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-6)};
+  const bool layer_norm = keys.has("attention.layer_norm_epsilon");  // of a GGUF file
+  c.norm = {.eps = read_eps(config, "rms_norm_eps",
+                            layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-6)};
   c.tied = keys.flag("tie_word_embeddings", {}, absent.tied);
   return c;
 }

@@ -19,8 +19,15 @@ J& text_part(J& config) {
 }
 
 constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
-constexpr const char* kPerLayerKeys[] = {"layer_types", "no_rope_layers"};  // lists with an entry for each layer
-constexpr const char* kOfSomeLayers[] = {"full_attn_idxs"};                 // lists of layers
+constexpr const char* kPerLayerKeys[] = {"layer_types", "no_rope_layers",
+                                         "attention_layers"};  // lists with an entry for each layer
+constexpr const char* kOfSomeLayers[] = {"full_attn_idxs"};    // lists of layers
+
+// GPT-Neo's, which lists the types of layers once more, in short.
+void set_attention_layers(Json& text, Json layers) {
+  text["attention_types"] = Json::array({Json::array({layers, 1})});
+  text["attention_layers"] = std::move(layers);
+}
 
 }  // namespace
 
@@ -75,6 +82,7 @@ void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
       text.erase(key);  // a source has no such list
     }
   }
+  if (const auto found = text.find("attention_layers"); found != text.end()) set_attention_layers(text, Json(*found));
   for (const char* key : kOfSomeLayers) {
     if (!text.contains(key) || !text[key].is_array()) continue;
     Json list = Json::array();
@@ -108,6 +116,11 @@ std::optional<std::vector<int64_t>> config_windows(const Json& config) {
 }
 
 void set_config_windows(Json& config, const std::vector<int64_t>& windows) {
+  if (Json& text = text_part(config); text.contains("attention_layers")) {
+    Json layers = Json::array();
+    for (const int64_t window : windows) layers.push_back(window > 0 ? "local" : "global");
+    return set_attention_layers(text, std::move(layers));
+  }
   Json types = Json::array();
   for (const int64_t window : windows) types.push_back(window > 0 ? "sliding_attention" : "full_attention");
   text_part(config)["layer_types"] = std::move(types);
@@ -156,6 +169,10 @@ void set_dropout(Json& config, const DropoutRates& rates, const std::string& whe
   if (one_rate && (rates.embedding != rates.attention || rates.attention != rates.residual))
     throw InputError(where + ": \"dropout\" has several rates; models of the family " + name +
                      " have one for all places. Set dropout to one number");
+  const bool shared = keys.embedding != nullptr && keys.residual != nullptr && std::string_view(keys.embedding) == keys.residual;
+  if (shared && !one_rate && rates.embedding && rates.residual && rates.embedding != rates.residual)
+    throw InputError(where + ": \"dropout.embedding\" and \"dropout.residual\" differ; models of the family " + name +
+                     " have one rate for both. Set one of them");
   const auto set = [&](const std::optional<double>& p, const char* place, const char* key) {
     if (!p) return;
     if (key == nullptr && rates.everywhere) return;  // everywhere the family has it

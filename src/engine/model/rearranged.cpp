@@ -39,7 +39,7 @@ Rearranged::Rearranged(const Model& model, Form form) : Model(shape_in(model, fo
     const bool second = line.ours.find("_post.") != std::string::npos, last = line.ours.starts_with("ln_final.");
     if ((off && (first || last)) || (!own && !moved && second)) continue;
     const bool of_mlp = line.ours.find(".mlp.") != std::string::npos || line.ours.find(".ln2") != std::string::npos;
-    if ((!form.mlp && of_mlp) || (!form.positions && line.ours == "W_pos")) continue;
+    if ((!form.mlp && of_mlp) || (!form.positions && line.ours.starts_with("W_pos"))) continue;
     kept.push_back(line);
     if (!form.affine && (first || second || last)) kept.back().layout.constant = true;
     std::string& name = kept.back().ours;

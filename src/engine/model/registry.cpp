@@ -9,6 +9,10 @@
 // One line a family: src/engine/model/<name>.cpp, or the file of a family that it is a configuration of, defines <name>_family().
 #define VITRINE_FAMILIES(FAMILY) \
   FAMILY(gpt2)                   \
+  FAMILY(gpt_neo)                \
+  FAMILY(gptj)                   \
+  FAMILY(gpt_neox)               \
+  FAMILY(opt)                    \
   FAMILY(gemma)                  \
   FAMILY(gemma2)                 \
   FAMILY(gemma3_text)            \
@@ -27,6 +31,8 @@
   FAMILY(granite)                \
   FAMILY(granitemoehybrid)       \
   FAMILY(phi3)                   \
+  FAMILY(stablelm)               \
+  FAMILY(starcoder2)             \
   FAMILY(glm)                    \
   FAMILY(glm4)                   \
   FAMILY(lfm2)                   \

@@ -164,6 +164,9 @@ PartCollector collect(Engine& engine, std::span<const int32_t> ids, const Stream
                      "\" is no point of the residual stream; expected blocks.<layer>.hook_resid_pre, _mid or "
                      "_post with a layer from 0 to " +
                      std::to_string(shape.n_layers - 1));
+  if (engine.model().record().hook(until) == nullptr)
+    throw InputError(engine.name() + " has no hook \"" + until +
+                     "\": its MLP reads the stream that its attention reads; ask for " + "hook_resid_pre or hook_resid_post");
   const auto most_parts = static_cast<size_t>(2 + shape.n_layers * (shape.n_heads + 5));
   const size_t per_position =
       most_parts * static_cast<size_t>(shape.d_model) + (z != nullptr ? static_cast<size_t>(shape.vocab_size) : 0);

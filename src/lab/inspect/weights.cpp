@@ -3,7 +3,7 @@
 #include "base/error.h"
 
 namespace vitrine {
-NamedWeights::NamedWeights(const Model& model) {
+NamedWeights::NamedWeights(const Model& model) : split_(model) {
   for (const TensorLine& line : model.tensors()) {
     if (line.weight != nullptr)
       matrices_[line.ours] = line.weight;
@@ -14,7 +14,7 @@ NamedWeights::NamedWeights(const Model& model) {
 
 const Weight* NamedWeights::find_matrix(std::string_view name) const {
   const auto found = matrices_.find(name);
-  return found == matrices_.end() ? nullptr : found->second;
+  return found == matrices_.end() ? split_.find(name) : found->second;
 }
 
 const Weight& NamedWeights::matrix(std::string_view name) const {

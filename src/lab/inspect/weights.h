@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/stacked_attention.h"
 
 namespace vitrine {
 
@@ -16,6 +17,7 @@ class NamedWeights {
   explicit NamedWeights(const Model& model);
 
   /// Errors: UsageError naming what the model lacks.
+  /// Where a family stacks W_Q, W_K and W_V of a layer, a copy of the one that is asked for, which lives as long as this.
   const Weight& matrix(std::string_view name) const;
   /// Null: the model lacks it.
   const Weight* find_matrix(std::string_view name) const;
@@ -25,6 +27,7 @@ class NamedWeights {
  private:
   std::map<std::string, const Weight*, std::less<>> matrices_;
   std::map<std::string, const Vector*, std::less<>> vectors_;
+  SplitHeads split_;
 };
 
 /// What a norm does to a vector once its scale is frozen: y = (x - mean) / scale · gain + bias, the mean of LayerNorm only.

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "intervene/places.h"
+#include "model/abilities.h"
+#include "model/layer_name.h"
 
 namespace vitrine {
 namespace {
@@ -122,7 +124,8 @@ std::vector<std::string> inputs_of_norm(const Engine& engine, const std::string&
   const size_t dot = norm.rfind('.');
   const std::string at = norm.substr(0, dot + 1), name = norm.substr(dot + 1);
   if (name == "ln1" || name == "ln2") {
-    const std::string stream = at + (name == "ln1" ? "hook_resid_pre" : "hook_resid_mid");
+    const bool enters = name == "ln1" || is_parallel(model, split_layer(norm).first);
+    const std::string stream = at + (enters ? "hook_resid_pre" : "hook_resid_mid");
     const std::string update = at + (name == "ln1" ? "hook_attn_out" : "hook_mlp_out");
     if (!model.layer(0).norms_after) return {stream};
     return model.form().residual ? std::vector{stream, update} : std::vector{update};

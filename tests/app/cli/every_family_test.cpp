@@ -20,6 +20,9 @@ struct Refusal {
 const std::vector<Refusal> kRefusals = {
     // The interventions on a router are for models that have one.
     {"", "intervene on the router", 2, "no hook of this"},
+    // Whose MLP reads the stream that attention reads.
+    {"gpt_neox", "intervene on the stream", 2, "hook_resid_mid"},
+    {"gptj", "intervene on the stream", 2, "hook_resid_mid"},
     {"gemma4", "circuits", 2, "a composition score has no one meaning"},
     {"qwen3_5", "circuits", 2, "behind a gate"},
 };

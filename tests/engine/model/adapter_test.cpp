@@ -92,13 +92,13 @@ TEST_P(GoldenAdapter, WritingGivesBackWhatWasRead) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, GoldenAdapter,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "qwen3_moe", "mixtral",
+                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
                                          "gpt_oss_default_rope"),
                          [](const auto& test) { return test.param; });
 
 // A GGUF file spells tensors otherwise and holds the rows of q and k of a Llama in another order.
 TEST(Adapter, StandsBesideGgufFiles) {
-  for (const std::string name : {"gpt2_a", "gemma2", "llama", "phi3", "glm4", "qwen3_moe", "mixtral"}) {
+  for (const std::string name : {"gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral"}) {
     SCOPED_TRACE(name);
     const Scratch scratch;
     const Checkpoint gold = golden_numbers(name);

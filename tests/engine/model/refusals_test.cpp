@@ -87,13 +87,15 @@ TEST(Refusals, UnknownRopeTypes) {
 TEST(Refusals, ImpossibleValues) {
   for (const std::string& model : Golden::all()) {
     SCOPED_TRACE(model);
-    const char* eps = model.starts_with("gpt2")      ? "layer_norm_epsilon"
-                      : model.starts_with("classic") ? "layer_norm_eps"
-                                                     : "rms_norm_eps";
-    EXPECT_CONTAINS(Changed(model).set(eps, -1e-6).message(), "\"" + std::string(eps) + "\" is -1e-06; must not be negative");
-    const char* dropout = model.starts_with("gpt2")      ? "resid_pdrop"
-                          : model.starts_with("classic") ? "dropout"
-                                                         : "attention_dropout";
+    const Json own = read_json(Golden::open(model).model() + "/config.json");
+    const char* eps = "rms_norm_eps";
+    for (const char* key : {"layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"})
+      if (own.contains(key) || (model.starts_with("classic") && std::string_view(key) == "layer_norm_eps")) eps = key;
+    if (model != "opt")  // which has no key for it
+      EXPECT_CONTAINS(Changed(model).set(eps, -1e-6).message(), "\"" + std::string(eps) + "\" is -1e-06; must not be negative");
+    const char* dropout = own.contains("resid_pdrop") && own.contains("attn_pdrop") ? "resid_pdrop"
+                          : model.starts_with("classic")                            ? "dropout"
+                                                                                    : "attention_dropout";
     for (const double share : {-0.1, 1.0})
       EXPECT_CONTAINS(Changed(model).set(dropout, share).message(), "is not a probability; expected a number from 0 to below 1");
   }
@@ -312,6 +314,47 @@ TEST(Refusals, SettingsOfGlm4) {
                   "post_mlp_layernorm");
 }
 
+TEST(Refusals, SettingsOfGptNeoX) {
+  EXPECT_CONTAINS(Changed("gpt_neox").set("rope_theta", 100.0).message(), "is not read by this family; expected rotary_emb_base");
+  EXPECT_CONTAINS(Changed("gpt_neox").set("partial_rotary_factor", 0.5).message(), "expected rotary_pct");
+  EXPECT_CONTAINS(Changed("gpt_neox").set("num_key_value_heads", 1).message(), "num_key_value_heads");
+  EXPECT_CONTAINS(Changed("gpt_neox").set("num_attention_heads", 3).message(), "does not divide hidden_size (16)");
+  EXPECT_CONTAINS(Changed("gpt_neox").set("attention_bias", false).message(), "gpt_neox.layers.0.attention.dense.bias");
+  EXPECT_CONTAINS(Changed("gpt_neox").set("vitrine_norms", "post").message(), "has no other form for");
+}
+
+TEST(Refusals, SettingsOfGptJ) {
+  EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", nullptr).message(), "expected the number of components of a head that turn");
+  EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", 10).message(), "must be even and at most n_embd / n_head (8)");
+  EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", 3).message(), "must be even");
+  EXPECT_CONTAINS(Changed("gptj").set("rope_theta", 100.0).message(), "rope_theta");
+}
+
+TEST(Refusals, SettingsOfOpt) {
+  EXPECT_CONTAINS(Changed("opt").set("do_layer_norm_before", false).message(), "in all published models but OPT-350M");
+  EXPECT_CONTAINS(Changed("opt").set("word_embed_proj_dim", 8).message(), "expected hidden_size (16)");
+  EXPECT_CONTAINS(Changed("opt").set("layer_norm_elementwise_affine", false).message(), "expected true");
+  EXPECT_CONTAINS(Changed("opt").set("layerdrop", 0.1).message(), "expected 0");
+  EXPECT_CONTAINS(Changed("opt").set("_remove_final_layer_norm", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("opt").set("max_position_embeddings", 64).message(),
+                  "expected [66, 16] = [max_position_embeddings + 2");
+}
+
+TEST(Refusals, SettingsOfGptNeo) {
+  EXPECT_CONTAINS(Changed("gpt_neo").set("attention_layers", {"global", "near"}).message(), "expected global or local");
+  EXPECT_CONTAINS(Changed("gpt_neo").set("attention_layers", {"global"}).message(), "has 1 entries; expected one for each of 2");
+  EXPECT_CONTAINS(Changed("gpt_neo").set("attention_layers", nullptr).message(), "add attention_layers");
+}
+
+TEST(Refusals, SettingsOfStableLmAndStarCoder2) {
+  EXPECT_CONTAINS(Changed("stablelm").set("use_parallel_residual", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("stablelm").set("qk_layernorm", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("stablelm").set("head_dim", 4).message(), "expected hidden_size / num_attention_heads");
+  EXPECT_CONTAINS(Changed("starcoder2").set("use_bias", false).message(), "does not have: \"model.layers.0.mlp.c_fc.bias\"");
+  EXPECT_CONTAINS(Changed("starcoder2").set("layer_types", {"full_attention", "full_attention"}).message(),
+                  "is not read by this");
+}
+
 TEST(Refusals, SettingsOfLfm2) {
   EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "full_attention"}).message(),
                   "has 2 entries; expected one for each of 3 layers");
@@ -400,7 +443,10 @@ TEST(Refusals, AbsurdSizes) {
   constexpr int64_t kHuge = INT32_MAX;
   for (const std::string& model : Golden::all()) {
     SCOPED_TRACE(model);
-    const char* layers = model.starts_with("gpt2") ? "n_layer" : model.starts_with("classic") ? "n_layers" : "num_hidden_layers";
+    const Json own = read_json(Golden::open(model).model() + "/config.json");
+    const char* layers = "num_hidden_layers";
+    for (const char* key : {"n_layer", "n_layers", "num_layers"})
+      if (own.contains(key)) layers = key;
     EXPECT_CONTAINS(Changed(model).set(layers, kHuge).message(), "asks for 2147483647 layers (" + std::string(layers) + ")");
   }
   const std::string counted = "asks for more parameters than can be counted";

@@ -230,12 +230,28 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
         expect_forward(run_forward(*stored.model, ids_of(golden_tensor(golden, prompt + "ids")), {.f32 = true}, pool), golden,
                        prompt, tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
   }
-  EXPECT_EQ(refused,
-            (std::vector<std::string>{"classic_post_gelu_halves_tied", "classic_post_gelu_tanh", "classic_pre_gelu_unscaled",
-                                      "classic_pre_relu_halves", "gemma2_layer_types", "gemma2_no_window_no_caps",
-                                      "glm_published", "gpt2_by_layer_relu", "gpt2_gelu_bare_names", "gpt2_unscaled_silu",
-                                      "gpt_oss_default_rope", "lfm2_biases", "llama_mha_gelu", "qwen2_layer_types",
-                                      "qwen2_window_layers", "qwen3_moe_dense_layers", "qwen3_moe_stacked"}));
+  EXPECT_EQ(refused, (std::vector<std::string>{"classic_post_gelu_halves_tied",
+                                               "classic_post_gelu_tanh",
+                                               "classic_pre_gelu_unscaled",
+                                               "classic_pre_relu_halves",
+                                               "gemma2_layer_types",
+                                               "gemma2_no_window_no_caps",
+                                               "glm_published",
+                                               "gpt2_by_layer_relu",
+                                               "gpt2_gelu_bare_names",
+                                               "gpt2_unscaled_silu",
+                                               "gpt_neo_inverted",
+                                               "gpt_neox_sequential",
+                                               "gpt_oss_default_rope",
+                                               "gptj_bare_names",
+                                               "lfm2_biases",
+                                               "llama_mha_gelu",
+                                               "opt_no_biases",
+                                               "qwen2_layer_types",
+                                               "qwen2_window_layers",
+                                               "qwen3_moe_dense_layers",
+                                               "qwen3_moe_stacked",
+                                               "starcoder2_no_biases"}));
 }
 
 TEST(ToGgufRope, DivisorsOfLlama3AreATensor) {

@@ -136,6 +136,22 @@ CONFIGS = {
                                attention_bias=True, partial_rotary_factor=0.5),
     "glm-4-32b-0414": llama_kin("glm4", 6144, 61, 48, 2, 23040, 151552, 32768, 10000.0, False, rms_norm_eps=1e-5, head_dim=128,
                                 attention_bias=False, partial_rotary_factor=0.5),
+    # Biderman et al. 2023, arXiv:2304.01373, table 1; Wang and Komatsuzaki 2021; Zhang et al. 2022, arXiv:2205.01068, table 1; Black et al. 2021.
+    "pythia-160m": dict(model_type="gpt_neox", architectures=["GPTNeoXForCausalLM"], hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, vocab_size=50304,
+                        max_position_embeddings=2048, rotary_pct=0.25, rotary_emb_base=10000, use_parallel_residual=True, hidden_act="gelu", layer_norm_eps=1e-5, tie_word_embeddings=False),
+    "gpt-j-6b": dict(model_type="gptj", architectures=["GPTJForCausalLM"], n_embd=4096, n_layer=28, n_head=16, n_inner=None, n_positions=2048, rotary_dim=64, rotary=True, vocab_size=50400,
+                     activation_function="gelu_new", layer_norm_epsilon=1e-5, scale_attn_weights=True, tie_word_embeddings=False, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0),
+    "opt-1.3b": dict(model_type="opt", architectures=["OPTForCausalLM"], hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, ffn_dim=8192, word_embed_proj_dim=2048, vocab_size=50272,
+                     max_position_embeddings=2048, do_layer_norm_before=True, activation_function="relu", dropout=0.1, attention_dropout=0.0, layerdrop=0.0, init_std=0.02, prefix="</s>"),
+    "gpt-neo-125m": dict(model_type="gpt_neo", architectures=["GPTNeoForCausalLM"], hidden_size=768, num_layers=12, num_heads=12, intermediate_size=None, window_size=256, vocab_size=50257,
+                         max_position_embeddings=2048, attention_types=[[["global", "local"], 6]], attention_layers=["global", "local"] * 6, activation_function="gelu_new", layer_norm_epsilon=1e-5,
+                         resid_dropout=0, embed_dropout=0, attention_dropout=0),
+    # Lozhkov et al. 2024, arXiv:2402.19173, table 6; Bellagamba et al. 2024, arXiv:2402.17834, table 2.
+    "starcoder2-3b": dict(model_type="starcoder2", architectures=["Starcoder2ForCausalLM"], hidden_size=3072, num_hidden_layers=30, num_attention_heads=24, num_key_value_heads=2, intermediate_size=12288,
+                          vocab_size=49152, max_position_embeddings=16384, rope_theta=999999.4420358813, sliding_window=4096, use_bias=True, hidden_act="gelu_pytorch_tanh", norm_epsilon=1e-5, norm_type="layer_norm",
+                          mlp_type="default", activation_function="gelu_pytorch_tanh", attention_dropout=0.1, residual_dropout=0.1, embedding_dropout=0.1),
+    "stablelm-2-1.6b": dict(model_type="stablelm", architectures=["StableLmForCausalLM"], hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, num_key_value_heads=32, intermediate_size=5632,
+                            vocab_size=100352, max_position_embeddings=4096, rope_theta=10000, partial_rotary_factor=0.25, use_qkv_bias=True, hidden_act="silu", layer_norm_eps=1e-5, tie_word_embeddings=False),
     # arXiv:2401.04088, table 1; arXiv:2505.09388, table 2.
     "mixtral-8x7b": llama_kin("mixtral", 4096, 32, 32, 8, 14336, 32000, 32768, 1000000.0, False, rms_norm_eps=1e-5,
                               sliding_window=None, num_local_experts=8, num_experts_per_tok=2, output_router_logits=False,

@@ -42,7 +42,7 @@ def unpermute(w, n_head):
 
 
 # gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
-ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
@@ -147,6 +147,8 @@ def tensors_of(folder, config):
             w = w.T
         if arch in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             w = w + 1
+        if ".query_key_value." in name:  # each head's queries, keys and values: those of all heads side by side
+            w = w.reshape(config["num_attention_heads"], 3, -1, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)
         if name.endswith(".conv.conv.weight"):
             w = w.squeeze(1)
         if heads_of(name, config):
@@ -170,8 +172,20 @@ def add_lfm2(writer, c):
     writer.add_layer_norm_rms_eps(c["norm_eps"])
 
 
+def add_gpt_neox(writer, c):
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_rope_dimension_count(int(c["rope_parameters"]["partial_rotary_factor"] * (c["hidden_size"] // c["num_attention_heads"])))
+    writer.add_rope_freq_base(c["rope_parameters"]["rope_theta"])  # which the converter leaves out, as it is 10000 in published models
+    writer.add_head_count(c["num_attention_heads"])
+    writer.add_parallel_residual(c["use_parallel_residual"])
+    writer.add_layer_norm_eps(c["layer_norm_eps"])
+
+
 def add_config(writer, c):
-    own = {"phi3": add_phi3, "lfm2": add_lfm2, "gemma4_text": add_gemma4}.get(c["model_type"])
+    own = {"gpt_neox": add_gpt_neox, "phi3": add_phi3, "lfm2": add_lfm2, "gemma4_text": add_gemma4}.get(c["model_type"])
     if own:
         return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
@@ -191,7 +205,12 @@ def add_config(writer, c):
     if arch == "gpt2":
         return writer.add_layer_norm_eps(c["layer_norm_epsilon"])
     writer.add_head_count_kv(c["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    if "norm_epsilon" in c or "layer_norm_eps" in c:
+        writer.add_layer_norm_eps(get("norm_epsilon", "layer_norm_eps"))
+    else:
+        writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    if arch == "stablelm":
+        writer.add_parallel_residual(c["use_parallel_residual"])
     rope = c.get("rope_parameters") or {"rope_theta": c.get("rope_theta", 10000.0)}
     if "sliding_attention" in rope:  # of the layers with a window
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
@@ -202,7 +221,7 @@ def add_config(writer, c):
     if arch in LLAMAS:
         writer.add_vocab_size(c["vocab_size"])
         writer.add_rope_dimension_count(head_dim)
-    if arch == "glm4":
+    if arch in ("glm4", "stablelm"):
         writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
     if c.get("head_dim"):
         writer.add_key_length(head_dim)
@@ -348,7 +367,7 @@ def make_quantized():
 
 if __name__ == "__main__":
     # Names: only these. Without: every family that GGUF has.
-    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b", "granite4", "gpt_oss"))):
+    for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b", "gpt_neo", "gptj", "granite4", "gpt_oss", "opt")) or m.name == "gpt_neox"):
         write(HERE / f"{name}.gguf", MODELS / name / "model")
     if sys.argv[1:]:
         sys.exit()

@@ -76,16 +76,87 @@ def conv_hooks(out, name, conv, projected, into_last, y):
     out[name + "hook_in"] = B * x
 
 
+# Of GPT-2's kin: where a model's blocks are and what their modules are called: embeddings, norms, attention, its last matrix, the
+# MLP's two, the final norm; `qkv`: one matrix of each head's queries, keys and values.
+KIN = {
+    "gpt_neox": dict(base="gpt_neox", layers="layers", embed="embed_in", ln1="input_layernorm", ln2="post_attention_layernorm", attn="attention", qkv="query_key_value", o="dense",
+                     mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), final="final_layer_norm"),
+    "gptj": dict(base="transformer", layers="h", embed="wte", ln1="ln_1", ln2="ln_1", attn="attn", o="out_proj", mlp=("mlp.fc_in", "mlp.fc_out"), final="ln_f"),
+    "gpt_neo": dict(base="transformer", layers="h", embed="wte", positions="wpe", ln1="ln_1", ln2="ln_2", attn="attn.attention", o="out_proj", mlp=("mlp.c_fc", "mlp.c_proj"), final="ln_f"),
+    "opt": dict(base="model.decoder", layers="layers", embed="embed_tokens", positions="embed_positions", ln1="self_attn_layer_norm", ln2="final_layer_norm", attn="self_attn", o="out_proj",
+                mlp=("fc1", "fc2"), final="final_layer_norm"),
+    "starcoder2": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.c_fc", "mlp.c_proj"), final="norm"),
+    "stablelm": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.gate_proj", "mlp.down_proj"),
+                     up="mlp.up_proj", final="norm"),
+}
+
+
+def parts_of(model):
+    """The module that holds the blocks, and the blocks."""
+    if model.config.model_type in KIN:
+        base = model.get_submodule(KIN[model.config.model_type]["base"])
+        return base, base.get_submodule(KIN[model.config.model_type]["layers"])
+    base = model.transformer if model.config.model_type == "gpt2" else model.model
+    return base, base.h if model.config.model_type == "gpt2" else base.layers
+
+
+def from_kin(run):
+    """Every hook by name, of GPT-2's kin."""
+    names, c = KIN[run.model.config.model_type], run.model.config
+    base, layers = parts_of(run.model)
+    into = lambda label: run.seen[label][0].reshape(T, -1)
+    from_ = lambda label: run.seen[label][1].reshape(T, -1)
+    heads = lambda x: x[0].transpose(0, 1)  # [1, N, T, H] -> [T, N, H]
+    out = {"ids": run.ids.int(), "hook_embed": from_(names["embed"])}
+    if "positions" in names:
+        out["hook_pos_embed"] = from_(names["positions"])
+    def norm(ours, label, made=None):
+        norm_hooks(out, ours, into(label), from_(label) if made is None else made, base.get_submodule(label).eps, False)
+    for i, layer in enumerate(layers):
+        ours, theirs = f"blocks.{i}.", f"{names['layers']}.{i}."
+        attn, module = ours + "attn.", theirs + names["attn"] + "."
+        shared = names["ln1"] == names["ln2"]  # one norm: what attention reads of it, and what the MLP
+        norm(ours + "ln1", theirs + names["ln1"], into(module + "q_proj") if shared else None)
+        norm(ours + "ln2", theirs + names["ln2"], into(theirs + names["mlp"][0]) if shared else None)
+        q, k, v, z, pattern = run.attention[i]
+        N = q.shape[1]
+        if "qkv" in names:
+            projected = from_(module + names["qkv"]).reshape(T, N, -1).chunk(3, -1)
+        else:
+            projected = [from_(f"{module}{which}_proj").reshape(T, n, -1) for which, n in zip("qkv", (N, k.shape[1], k.shape[1]))]
+        out.update(zip((attn + "hook_q", attn + "hook_k", attn + "hook_v"), projected))
+        if "positions" not in names:
+            out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
+        scores = run.scores[i][0]
+        out[attn + "hook_attn_scores"] = torch.where(scores < -1e30, -torch.inf, scores)
+        out[attn + "hook_pattern"], out[attn + "hook_z"] = pattern[0], z[0]
+        out[attn + "hook_result"] = results(z[0], base.get_submodule(module + names["o"]).weight.detach())
+        out[attn + "hook_out"] = out[ours + "hook_attn_out"] = from_(module + names["o"])
+        first, last = (theirs + matrix for matrix in names["mlp"])
+        out[ours + "mlp.hook_pre"], out[ours + "mlp.hook_post"], out[ours + "hook_mlp_out"] = from_(first), into(last), from_(last)
+        if "up" in names:
+            out[ours + "mlp.hook_pre_linear"] = from_(theirs + names["up"])
+        out[ours + "hook_resid_pre"], out[ours + "hook_resid_post"] = into(theirs[:-1]), from_(theirs[:-1])
+        if not shared and not getattr(c, "use_parallel_residual", False):
+            out[ours + "hook_resid_mid"] = into(theirs + names["ln2"])
+    norm("ln_final", names["final"])
+    out["hook_logits"] = run.logits
+    return out
+
+
 def watched(name, graph=False, before=lambda model: None):
     """A run of transformers' model, with what goes in and out of its modules and of its attention function; graph: as tensors that
     autograd knows. before(model) is called ahead of the hooks that watch.
     """
     from transformers import AutoModelForCausalLM
     model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
-    c, ids, gpt2 = model.config, prompt(name), model.config.model_type == "gpt2"
-    base = model.transformer if gpt2 else model.model
-    layers = base.h if gpt2 else base.layers
+    c, ids = model.config, prompt(name)
+    base, layers = parts_of(model)
     modeling = importlib.import_module(type(model).__module__)
+    if c.model_type == "gptj":  # what reads the one norm, apart
+        for layer in layers:
+            layer.attn.register_forward_pre_hook(lambda m, i, named: (i, {**named, "hidden_states": named["hidden_states"].clone()}), with_kwargs=True)
+            layer.mlp.register_forward_pre_hook(lambda m, i: (i[0].clone(),))
     before(model)
     seen, attention, scores, routed = {}, [], [], {}
     kept = (lambda x: x) if graph else lambda x: x.detach()
@@ -98,13 +169,12 @@ def watched(name, graph=False, before=lambda model: None):
             seen["told"] = (None, kept(project(*given, **named)))
             return seen["told"][1]
         base.project_per_layer_inputs = watched_project
-    lfm2 = c.model_type == "lfm2"
     for i, layer in enumerate(layers):
         if getattr(layer, "enable_moe_block", False):
             layer.router.register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [seen[f"layers.{i}.router.proj"][1], *(kept(x) for x in o[1:])]))
         elif hasattr(getattr(layer, "mlp", None), "experts"):
             (layer.mlp.gate if hasattr(layer.mlp, "gate") else layer.mlp.router).register_forward_hook(lambda m, _, o, i=i: routed.__setitem__(i, [kept(x) for x in o]))
-    plain_attention, plain_softmax = modeling.eager_attention_forward, F.softmax
+    plain_softmax = F.softmax
     def watched_attention(module, q, k, v, mask, **rest):
         def watched_softmax(x, **how):
             scores.append(kept(x))
@@ -116,10 +186,23 @@ def watched(name, graph=False, before=lambda model: None):
             scores[-1] = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(2, 3) * module.scaling + mask).detach()
         attention.append(tuple(map(kept, (q, k, v, z, pattern))))
         return z, pattern
-    modeling.eager_attention_forward = watched_attention
+    if c.model_type == "gpt_neo":  # which has no such function: its method is given heads first, and gives them so
+        method = modeling.GPTNeoSelfAttention._attn
+        def plain_attention(module, q, k, v, mask):
+            z, pattern = method(module, q, k, v, mask)
+            return z.transpose(1, 2), pattern
+        def watched_method(module, q, k, v, mask=None):
+            z, pattern = watched_attention(module, q, k, v, mask)
+            return z.transpose(1, 2), pattern
+        modeling.GPTNeoSelfAttention._attn = watched_method
+    else:
+        plain_attention, modeling.eager_attention_forward = modeling.eager_attention_forward, watched_attention
     with torch.set_grad_enabled(graph):
         logits = model(ids[None], use_cache=False).logits[0]
-    modeling.eager_attention_forward = plain_attention
+    if c.model_type == "gpt_neo":
+        modeling.GPTNeoSelfAttention._attn = method
+    else:
+        modeling.eager_attention_forward = plain_attention
     attends = [i for i, layer in enumerate(layers) if not hasattr(layer, "conv")]
     assert len(attention) == len(scores) == len(attends)
     return types.SimpleNamespace(model=model, ids=ids, seen=seen, attention=dict(zip(attends, attention)), scores=dict(zip(attends, scores)),
@@ -128,6 +211,8 @@ def watched(name, graph=False, before=lambda model: None):
 
 def from_transformers(run):
     """Every hook by name of what watched() saw."""
+    if run.model.config.model_type in KIN:
+        return from_kin(run)
     model, seen, attention, scores, routed = run.model, run.seen, run.attention, run.scores, run.routed
     c, gpt2, lfm2 = model.config, model.config.model_type == "gpt2", model.config.model_type == "lfm2"
     base = model.transformer if gpt2 else model.model

@@ -146,7 +146,7 @@ def of_transformers(name):
     def splice(model):
         apart(model)
         hooks(model).register_forward_hook(put)
-    hooks = lambda model: (model.transformer.h if model.config.model_type == "gpt2" else model.model.layers)[0]
+    hooks = lambda model: make.parts_of(model)[1][0]
     put = lambda m, i, o: (autoencoder(o[0]), *o[1:]) if isinstance(o, tuple) else autoencoder(o)
     plain, spliced = (make.watched(name, graph=True, before=before) for before in (apart, splice))
     values, found, sizes = [], [], []
@@ -157,8 +157,7 @@ def of_transformers(name):
             base = (run.seen, run.attention, run.scores, run.routed, run.logits)
             gradients = gradients_of(metric, tensors_in(base))
             seen, attention, scores, routed, logits = with_gradients(base, gradients)
-            layers = run.model.model.layers if hasattr(run.model, "model") else []
-            for i, layer in enumerate(layers):
+            for i, layer in enumerate(make.parts_of(run.model)[1]):
                 if hasattr(getattr(layer, "self_attn", None), "sinks"):  # the last column is the sink's
                     scores[i] = scores[i][..., :-1]
             changed = type(run)(model=run.model, ids=run.ids, seen=seen, attention=attention, scores=scores, routed=routed, logits=logits,

@@ -35,6 +35,7 @@ CASES = {
                       rank_pattern={"layers.1.mlp.experts.gate_up_proj": 3}, alpha_pattern={"experts.down_proj": 5}),
     "mixtral": dict(r=2, lora_alpha=4, target_modules=[], target_parameters=["experts.gate_up_proj"], use_rslora=True),
     "gpt_oss_default_rope": dict(r=2, lora_alpha=4, target_modules=["v_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
+    "gpt_neox": dict(r=2, lora_alpha=3, target_modules=["query_key_value", "dense_4h_to_h"]),
     "glm4": dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "gate_up_proj", "down_proj"]),
 }
 PATTERNS = [

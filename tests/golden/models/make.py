@@ -14,6 +14,12 @@ smollm3 the last of four layers turns nothing; the embedding is the output, too
 granite factors of embeddings (3), scores (0.4), updates (0.6) and a divisor of the logits (2.5)
 granite4  the same with the MLP's first two matrices stored as one (granitemoehybrid without experts and Mamba layers)
 phi3    stacked matrices, 6 of a head's 8 components turn, divided by LongRoPE's short factors; a window of 12
+gpt_neox  attention and MLP read one stream and are added together; 4 of a head's 8 components turn; W_Q, W_K and W_V in one matrix
+gptj    the same with one norm for both; 4 of a head's 8 components turn, neighbors together; a bias of the output
+opt     a table of positions whose first two rows nothing reads; ReLU; the embedding is the output, too
+gpt_neo scores without a scale; a window of 8 in the second of two layers
+starcoder2  LayerNorm, grouped queries and a window of 8 on every layer; the embedding is the output, too
+stablelm    LayerNorm, biases on q, k and v, 4 of a head's 8 components turn
 glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
@@ -33,8 +39,8 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen3Config,
-                              Qwen3MoeConfig, SmolLM3Config)
+    from transformers import (Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, Qwen3Config,
+                              Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
     rope = dict(rope_type="default", rope_theta=100.0)
@@ -85,6 +91,14 @@ def specs(tokenizers):
                        emb_std=1.0, seed=20254)
     yield "glm4", dict(config=Glm4Config(**{**small, "vocab_size": 48, "hidden_size": 12, "intermediate_size": 14}, head_dim=8, rope_parameters={**rope, "partial_rotary_factor": 0.5}),
                        emb_std=0.7, seed=20257, longest=32)
+    tiny = dict(vocab_size=48, hidden_size=16, max_position_embeddings=128, pad_token_id=0, bos_token_id=2, eos_token_id=1)
+    yield "gpt_neox", dict(config=GPTNeoXConfig(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, rotary_pct=0.5, rotary_emb_base=100.0), emb_std=0.7, seed=20258, longest=32)
+    yield "gptj", dict(config=GPTJConfig(**tiny, n_inner=24, num_hidden_layers=2, num_attention_heads=2, rotary_dim=4), emb_std=0.7, seed=20259, longest=32)
+    yield "opt", dict(config=OPTConfig(**tiny, ffn_dim=24, num_hidden_layers=2, num_attention_heads=2, word_embed_proj_dim=16, dropout=0.0), emb_std=0.5, seed=20260, longest=32)
+    yield "gpt_neo", dict(config=GPTNeoConfig(**tiny, intermediate_size=24, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]], window_size=8), emb_std=0.5, seed=20261, longest=32)
+    grouped = dict(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    yield "starcoder2", dict(config=Starcoder2Config(**{**grouped, "hidden_size": 32}, sliding_window=8, rope_parameters=rope), emb_std=0.5, seed=20262, longest=32)
+    yield "stablelm", dict(config=StableLmConfig(**{**grouped, "hidden_size": 32}, use_qkv_bias=True, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20264, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 
@@ -153,9 +167,12 @@ def unstack(folder, mixtral):
     (folder / "train.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
-def with_embedding_norm(final_norm):
-    """`final_norm`, which knows LFM2's name for it, too."""
-    return lambda model: getattr(model.base_model, "embedding_norm", None) or final_norm(model)
+def with_other_norms(final_norm):
+    """`final_norm`, which knows other families' names for it, too."""
+    def norm_of(model):
+        base = getattr(model.base_model, "decoder", model.base_model)
+        return getattr(base, "embedding_norm", None) or getattr(base, "final_layer_norm", None) or final_norm(model)
+    return norm_of
 
 
 def name_layers_with_attention(folder, types):
@@ -167,6 +184,16 @@ def name_layers_with_attention(folder, types):
         return f"{stem}/attn.{layers[int(i)]}" if stem else name
     path = folder / "forward.safetensors"
     save_file({renamed(name): x for name, x in load_file(path).items()}, path)
+
+
+def name_the_head(folder):
+    """Files of GPT-NeoX call it embed_out, transformers' parameters lm_head."""
+    import json
+    from safetensors.torch import load_file, save_file
+    path = folder / "train.safetensors"
+    save_file({name.replace("lm_head", "embed_out"): x for name, x in load_file(path).items()}, path)
+    path = folder / "train.json"
+    path.write_text(path.read_text().replace("lm_head", "embed_out"))
 
 
 def assert_clear_choices(folder):
@@ -217,7 +244,7 @@ def main():
     sys.path.insert(0, sys.argv[1])
     import golden_lib
     golden_lib.randomize = with_head_norms(golden_lib.randomize)
-    golden_lib.final_norm = with_embedding_norm(golden_lib.final_norm)
+    golden_lib.final_norm = with_other_norms(golden_lib.final_norm)
     with_plain_experts()
     for name, how in specs(HERE.parent / "tokenizers"):
         if not sys.argv[2:] or name in sys.argv[2:]:
@@ -226,6 +253,8 @@ def main():
                 add_noise_of_losses(HERE / name)
             if how["config"].model_type == "lfm2":
                 name_layers_with_attention(HERE / name / "golden", how["config"].layer_types)
+            if name == "gpt_neox":
+                name_the_head(HERE / name / "golden")
             if getattr(how["config"], "num_experts_per_tok", None) or getattr(how["config"], "top_k_experts", None):
                 if name not in ("gpt_oss", "gemma4_moe"):
                     unstack(HERE / name / "golden", name == "mixtral")

@@ -20,8 +20,8 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
-                          MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config)
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
+                          MistralConfig, Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 
 torch.set_num_threads(1)
 HERE = pathlib.Path(__file__).parent
@@ -36,6 +36,7 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_facto
 YARN = dict(rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=40, beta_fast=5.0, beta_slow=0.5)
 GRANITE = dict(embedding_multiplier=5.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=3.0)
 LONGROPE = dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.5, 2.0], long_factor=[1.25, 3.0, 8.0])
+KIN = dict(vocab_size=61, hidden_size=24, max_position_embeddings=40, bos_token_id=None, eos_token_id=None, pad_token_id=None)
 GEMMA2 = {**TINY, "head_dim": 10, "num_hidden_layers": 4, "sliding_window": 5, "query_pre_attn_scalar": 7}
 
 
@@ -75,6 +76,17 @@ def legacy_phi3(config):
 def published_glm(config):
     config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
     config["partial_rotary_factor"] = 0.5
+
+
+def share_at_the_top(config):
+    rope = config.pop("rope_parameters")
+    config.update(rope_theta=rope["rope_theta"], partial_rotary_factor=rope["partial_rotary_factor"])
+
+
+def published_neox(config):
+    rope = config.pop("rope_parameters")
+    config.update(rotary_emb_base=rope["rope_theta"], rotary_pct=rope["partial_rotary_factor"], torch_dtype="float16")
+    config.pop("attention_bias")
 
 
 def without(*keys):
@@ -181,6 +193,16 @@ VARIANTS = {
                                tie_word_embeddings=False, norm_eps=1e-3, rope_parameters=dict(rope_type="default", rope_theta=70.0)), None, "", False),
     "lfm2_published": (Lfm2Config(**{**TINY, "num_hidden_layers": 3}, layer_types=["full_attention", "conv", "full_attention"], conv_L_cache=9, block_ffn_dim_multiplier=1.3,
                                   block_multiple_of=16, rope_parameters=dict(rope_type="default", rope_theta=200.0)), published_lfm2, "", False),
+    # One after the other, as RedPajama's and StableLM's first models; biases nowhere around attention.
+    "gpt_neox_sequential": (GPTNeoXConfig(**KIN, intermediate_size=37, num_hidden_layers=2, num_attention_heads=3, use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
+                                          hidden_act="relu", layer_norm_eps=1e-3, rotary_pct=1.0, rotary_emb_base=50), None, "", False),
+    "gpt_neox_published": (GPTNeoXConfig(**KIN, intermediate_size=37, num_hidden_layers=2, num_attention_heads=3, rotary_pct=0.25, rotary_emb_base=10000), published_neox, "gpt_neox.", False),
+    "gptj_bare_names": (GPTJConfig(**KIN, n_inner=None, n_layer=2, n_head=3, rotary_dim=8, activation_function="gelu", tie_word_embeddings=True), None, "transformer.", False),
+    "gpt_neo_inverted": (GPTNeoConfig(**KIN, num_layers=3, num_heads=3, attention_types=[[["local"], 1], [["global", "local"], 1]], window_size=5, activation_function="relu", layer_norm_epsilon=1e-3,
+                                      tie_word_embeddings=False), None, "", False),
+    "opt_no_biases": (OPTConfig(**KIN, ffn_dim=37, num_hidden_layers=2, num_attention_heads=3, word_embed_proj_dim=24, enable_bias=False, tie_word_embeddings=False, activation_function="gelu"), None, "model.", False),
+    "starcoder2_no_biases": (Starcoder2Config(**TINY, use_bias=False, tie_word_embeddings=False, hidden_act="gelu", norm_epsilon=1e-3, rope_parameters=LLAMA3), legacy_rope, "", False),
+    "stablelm_published": (StableLmConfig(**{**TINY, "hidden_size": 32}, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50.0, partial_rotary_factor=0.25)), share_at_the_top, "model.", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
     "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),
@@ -275,6 +297,8 @@ def make_variant(name):
     (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
     old, _, new = strip.partition(">")
     tensors = {new + n.removeprefix(old) if n.startswith(old) else n: p for n, p in [*model.named_parameters(), *kept.items()]}
+    if config.model_type == "gpt_neox":  # transformers calls the file's embed_out lm_head
+        tensors = {n.replace("lm_head", "embed_out"): p for n, p in tensors.items()}
     if name == "gemma4_multimodal":
         layers = "model.language_model.layers."
         unread = {f"{layers}{i}.self_attn.{m}.weight": tensors[f"{layers}{giver}.self_attn.{m}.weight"] for i, giver in ((3, 2), (4, 0)) for m in ("k_proj", "v_proj", "k_norm")}

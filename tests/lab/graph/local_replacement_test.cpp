@@ -211,10 +211,11 @@ TEST_P(EveryFamilysGraph, EffectsAreWhatHeldRunsChange) {
 
 std::vector<std::tuple<std::string, std::string>> families() {
   std::vector<std::tuple<std::string, std::string>> list;
-  for (const char* name : {"gemma", "gemma2", "gemma3", "glm4", "gpt2_a", "gpt2_b", "gpt_oss", "granite", "llama", "mistral",
-                           "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3", "classic_pre"})
+  for (const char* name :
+       {"gemma", "gemma2",  "gemma3",  "glm4",  "gpt2_a", "gpt2_b", "gpt_neo", "opt",       "gpt_oss", "granite",
+        "llama", "mistral", "mixtral", "olmo2", "phi3",   "qwen2",  "qwen3",   "qwen3_moe", "smollm3", "classic_pre"})
     list.emplace_back(name, "hook_resid_mid");
-  for (const char* name : {"gemma2", "gpt2_a", "llama"})
+  for (const char* name : {"gemma2", "gpt2_a", "gpt_neox", "gptj", "llama"})
     for (const char* hook : {"ln2.hook_normalized", "ln2.hook_normalized_pre"}) list.emplace_back(name, hook);
   return list;
 }

@@ -105,7 +105,7 @@ TEST_P(LoraGolden, TenAdamWSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, LoraGolden,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "qwen3_moe", "mixtral",
+                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
                                          "gpt_oss_default_rope"),
                          [](const auto& test) { return test.param; });
 

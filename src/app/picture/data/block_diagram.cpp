@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "hooks/trace.h"
+#include "model/abilities.h"
 #include "picture/data/head_study.h"
 
 namespace vitrine {
@@ -69,7 +70,8 @@ PictureJson data_of_block_diagram(Studio& studio) {
     const bool attention = std::string_view(part.id) == "attention";
     const std::string in = std::string(part.norm) + ".hook_normalized", out = std::string(part.norm) + "_post.hook_normalized";
     const bool before = !spec.norms_after && has(in), behind = has(out), after = spec.norms_after && has(in);
-    const RowsD update = rows(part.update), sum = rows(part.sum);
+    const RowsD update = rows(part.update), sum = has(part.sum) ? rows(part.sum) : RowsD(stream + update);
+    stream = sum;
     const std::string title = attention ? part_of_attention(facts, spec) : part_of_mlp(facts, spec);
     PictureJson one = {{"id", part.id},
                        {"title", title},
@@ -82,8 +84,10 @@ PictureJson data_of_block_diagram(Studio& studio) {
                        {"hook", block + part.update},
                        {"length", number(length_of_last(update))},
                        {"streamLength", number(length_of_last(sum))}};
-    one["words"] = fmt::format("{}{}{}{}{}", before ? norm + ", " : "", title, behind ? ", " + norm : "",
-                               model.form().residual ? ", +" : "", after ? ", " + norm : "");
+    one["words"] =
+        fmt::format("{}{}{}{}{}{}", is_parallel(model, study.layer) && !attention ? "of the stream that entered: " : "",
+                    before ? norm + ", " : "", title, behind ? ", " + norm : "", model.form().residual ? ", +" : "",
+                    after ? ", " + norm : "");
     order += "; " + one["words"].get<std::string>();
     lengths.push_back(number(length_of_last(sum)));
     parts.push_back(std::move(one));

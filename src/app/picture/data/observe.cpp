@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "hooks/hooks.h"
 #include "hooks/listening.h"
+#include "model/abilities.h"
 #include "model/layer_name.h"
 #include "ops/head.h"
 #include "ops/linear.h"
@@ -38,8 +39,9 @@ void run_all(Engine& engine, std::span<const int32_t> ids, Listener& listener, D
 
 class Observer final : public Listener {
  public:
-  Observer(const ModelFacts& facts, const ObserveOptions& options, Observation& out)
-      : facts_(facts), needs_(options.needs), out_(out), inputs_(facts) {}
+  /// parallel: a layer's MLP reads the stream that its attention reads (model/abilities.h).
+  Observer(const ModelFacts& facts, bool parallel, const ObserveOptions& options, Observation& out)
+      : facts_(facts), parallel_(parallel), needs_(options.needs), out_(out), inputs_(facts) {}
 
   bool wants(std::string_view name) const override {
     const auto [layer, rest] = split_layer(name);
@@ -245,9 +247,11 @@ class Observer final : public Listener {
     };
     const bool last = layer + 1 == static_cast<size_t>(facts_.shape.n_layers);
     if (hook == "hook_resid_pre" || hook == "hook_resid_mid") {
-      const size_t s = 2 * layer + (hook == "hook_resid_mid" ? 1 : 0);
-      add(out_.stream[s], nullptr);
-      add(out_.sublayers[s].skip, &out_.sublayers[s].skip_token);
+      const size_t read = 2 * layer + (hook == "hook_resid_mid" ? 1 : 0), n = parallel_ ? 2 : 1;  // by so many sub-layers
+      for (size_t s = read; s < read + n; ++s) {
+        add(out_.stream[s], nullptr);
+        add(out_.sublayers[s].skip, &out_.sublayers[s].skip_token);
+      }
     }
     if (hook == "hook_attn_out") add(out_.sublayers[2 * layer].update, &out_.sublayers[2 * layer].update_token);
     if (hook == "hook_mlp_out") add(out_.sublayers[2 * layer + 1].update, &out_.sublayers[2 * layer + 1].update_token);
@@ -283,6 +287,7 @@ class Observer final : public Listener {
 
  private:
   const ModelFacts& facts_;
+  bool parallel_;
   uint32_t needs_;
   Observation& out_;
   NormInputs inputs_;
@@ -396,7 +401,7 @@ Observation observe(Engine& engine, std::span<const int32_t> ids, const ModelFac
   Observation out;
   out.tokens = static_cast<int64_t>(ids.size());
   prepare(facts, options, out);
-  Observer observer(facts, options, out);
+  Observer observer(facts, is_parallel(engine.model(), 0), options, out);
   ListenerChain edited({options.edits, &observer});
   run_all(engine, ids, edited, [&](const Step& step, const Tensor& x, int64_t first) {
     const int64_t last = x.rows() - 1;
@@ -410,7 +415,8 @@ std::vector<double> stream_without_norms(Engine& engine, std::span<const int32_t
   // Puts every norm's input in the place of its result.
   class NormsOff final : public Listener {
    public:
-    explicit NormsOff(const ModelFacts& of) : facts_(of), inputs_(of), stream(2 * static_cast<size_t>(of.shape.n_layers) + 1) {}
+    NormsOff(const ModelFacts& of, bool parallel)
+        : facts_(of), parallel_(parallel), inputs_(of), stream(2 * static_cast<size_t>(of.shape.n_layers) + 1) {}
     bool wants(std::string_view name) const override {
       const std::string_view rest = split_layer(name).second;
       if (rest == "mlp.hook_post") return facts_.norms_writes();
@@ -421,7 +427,7 @@ std::vector<double> stream_without_norms(Engine& engine, std::span<const int32_t
       const auto l = static_cast<size_t>(layer);
       const auto add = [&](size_t i) { stream[i].add(value.data<float>(), value.count()); };
       if (rest == "hook_resid_pre") add(2 * l);
-      if (rest == "hook_resid_mid") add(2 * l + 1);
+      if (rest == "hook_resid_mid" || (parallel_ && rest == "hook_resid_pre")) add(2 * l + 1);
       if (rest == "hook_resid_post" && layer + 1 == facts_.shape.n_layers) add(stream.size() - 1);
       if (rest == "mlp.hook_post") {
         // No hook stands between the MLP's last matrix and the norm on its output.
@@ -441,12 +447,13 @@ std::vector<double> stream_without_norms(Engine& engine, std::span<const int32_t
 
    private:
     const ModelFacts& facts_;
+    bool parallel_;
     NormInputs inputs_;
 
    public:
     std::vector<Moments> stream;
   };
-  NormsOff off(facts);
+  NormsOff off(facts, is_parallel(engine.model(), 0));
   run_all(engine, ids, off, [](const Step&, const Tensor&, int64_t) {});
   std::vector<double> sigmas;
   for (const Moments& m : off.stream)

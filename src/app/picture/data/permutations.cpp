@@ -6,6 +6,7 @@
 #include "base/permutation.h"
 #include "hooks/listening.h"
 #include "hooks/trace.h"
+#include "model/abilities.h"
 #include "picture/data/head_study.h"
 
 namespace vitrine {
@@ -106,7 +107,7 @@ class ShuffledMlp {
   ShuffledMlp(Studio& studio, int64_t layer, std::span<const int32_t> ids)
       : engine_(studio.engine),
         ids_(ids),
-        in_(fmt::format("blocks.{}.hook_resid_mid", layer)),
+        in_(fmt::format("blocks.{}.hook_resid_{}", layer, is_parallel(studio.engine.model(), layer) ? "pre" : "mid")),
         out_({fmt::format("blocks.{}.hook_mlp_out", layer)}) {
     const ModelRecord& record = engine_.model().record();
     there_ = record.hook(in_) != nullptr && record.hook(out_[0]) != nullptr;
