@@ -198,7 +198,8 @@ TEST_F(ServeCommand, SighupReadsItsFilesAgain) {
     const http::Reply reply = client.ask(http::get("/v1/models", "x-api-key: " + key + "\r\n"));
     std::string names;
     if (reply.status != 200) return std::to_string(reply.status);
-    for (const Json& model : parse_json(reply.body, "answer").at("data")) names += model.at("id").get<std::string>() + " ";
+    const Json list = parse_json(reply.body, "answer").at("data");
+    for (const Json& model : list) names += model.at("id").get<std::string>() + " ";
     return names;
   };
   EXPECT_EQ(models("sk-alice"), "one ");
