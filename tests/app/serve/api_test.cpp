@@ -1,10 +1,8 @@
 // The other endpoints over a socket.
 #include <cmath>
 #include <cstring>
-#include <regex>
 #include <thread>
 
-#include "base/mapped_file.h"
 #include "support.h"
 #include "vitrine/version.h"
 
