@@ -59,10 +59,12 @@ class Builder {
     constexpr int kNumberOverflow = 406;
     if (error.id == kNumberOverflow) throw FileError(where_, "holds a number beyond the range of a double");
     stopped_at = byte;
+    half_pair = std::string_view(error.what()).find("surrogate") != std::string_view::npos;
     return false;
   }
 
-  size_t stopped_at = 0;  // of text that is no JSON
+  size_t stopped_at = 0;   // of text that is no JSON
+  bool half_pair = false;  // because of half a surrogate pair
 
  private:
   static constexpr bool kOrdered = !std::is_same_v<J, Json>;
@@ -129,6 +131,9 @@ J parse(std::string_view text, const std::string& where) {
   if (J::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder).take();
   const std::string size = std::to_string(text.size());
   if (builder.stopped_at > text.size()) throw FileError(where, "is not valid JSON: it is truncated after " + size + " bytes");
+  if (builder.half_pair)
+    throw FileError(where, "holds half of a surrogate pair (\\ud800 to \\udfff) at byte " + std::to_string(builder.stopped_at) +
+                               " of " + size + ", which is no character by itself; write the character whole");
   throw FileError(where, "is not valid JSON at byte " + std::to_string(builder.stopped_at) + " of " + size);
 }
 

@@ -35,6 +35,8 @@ bool present(const std::string& path) {
   if (std::filesystem::exists(path, unreachable)) return true;
   if (std::filesystem::is_symlink(path, unreachable))
     throw FileError(path, "is a link to a file that does not exist. Is the download complete?");
+  if (unreachable == std::errc::permission_denied)
+    throw FileError(path, "cannot be looked for: its folder may not be read by this user (permission denied)");
   return false;
 }
 

@@ -27,7 +27,8 @@ std::optional<uint64_t> checked_product(std::span<const uint64_t> sizes);
 /// FileError if the content is the pointer that Git LFS leaves in the place of a large file, or a web page.
 void refuse_pointer_file(std::span<const std::byte> bytes, const std::string& file);
 
-/// Whether a file or directory is there. Errors: FileError for a link whose target is missing.
+/// Whether a file or directory is there. Errors: FileError for a link whose target is missing, and for a folder that may not be
+/// read.
 bool present(const std::string& path);
 /// Whether a directory is there, or a link to one.
 bool is_folder(const std::string& path);

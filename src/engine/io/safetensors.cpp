@@ -222,6 +222,9 @@ void read_safetensors(std::span<const std::byte> bytes, const std::string& file,
                   " bytes; a safetensors file begins with 8 bytes that tell its header's length. Is the download complete?");
   const uint64_t header_size = load<uint64_t>(bytes.data());
   const size_t rest = bytes.size() - 8;
+  if (header_size > kLongestHeader && bytes[0] == std::byte{'{'})
+    throw FileError(file,
+                    "is JSON, not a safetensors file. Does an index name itself, or another index, as the file of a tensor?");
   if (header_size > kLongestHeader)
     throw FileError(file, "claims a header of " + std::to_string(header_size) + " bytes; at most " +
                               std::to_string(kLongestHeader) + " are allowed. Is this a safetensors file?");

@@ -56,7 +56,15 @@ TEST(Json, RefusalsNameTheByte) {
       {"tru", "is not valid JSON: it is truncated after 3 bytes"},
       {"-", "is not valid JSON: it is truncated after 1 bytes"},
       {R"(["\u12)", "is not valid JSON: it is truncated after 6 bytes"},
-      {R"("\ud83d")", "is not valid JSON at byte 8 of 8"},
+      {R"("\ud83d")",
+       "holds half of a surrogate pair (\\ud800 to \\udfff) at byte 8 of 8, which is no character by itself; write the character "
+       "whole"},
+      {R"("\ude00")",
+       "holds half of a surrogate pair (\\ud800 to \\udfff) at byte 7 of 8, which is no character by itself; write the character "
+       "whole"},
+      {R"("\ud83d\u0041")",
+       "holds half of a surrogate pair (\\ud800 to \\udfff) at byte 13 of 14, which is no character by itself; write the "
+       "character whole"},
       {R"("\q")", "is not valid JSON at byte 3 of 4"},
       {"\"\n\"", "is not valid JSON at byte 2 of 3"},
       {"\"\xff\"", "is not valid JSON at byte 2 of 3"},

@@ -53,6 +53,11 @@ TEST(Safetensors, ReadsEveryTypeAsWritten) {
   checkpoint.will_need();
 }
 
+TEST(Safetensors, AnIndexThatNamesItselfIsCalledJson) {
+  const std::string index = R"({"weight_map": {"a": "model.safetensors.index.json"}})";
+  EXPECT_CONTAINS(message_of([&] { read_text(index); }), "is JSON, not a safetensors file. Does an index name itself");
+}
+
 TEST(Safetensors, KnowsWhereATensorIsDescribed) {
   const std::string path = kGoldenFiles + "/types.safetensors", content = read_file(path);
   const Checkpoint checkpoint = open_safetensors(path);
