@@ -494,6 +494,7 @@ void write_huggingface(Json& keys, const Gemma4Config& c) {
 Json Gemma4::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
   write_listed_windows(keys, c.windows, format);
+  if (format == ConfigFormat::huggingface && keys["sliding_window"].is_null()) keys["sliding_window"] = 512;  // must be a number
   write_layer_ropes(keys, c.rope, c.local_rope, format);
   format == ConfigFormat::gguf ? write_gguf(keys, c) : write_huggingface(keys, c);
   return keys;

@@ -173,6 +173,8 @@ Json Granite::config(ConfigFormat format) const {
   keys["num_local_experts"] = 0;
   keys["num_experts_per_tok"] = 0;
   keys["position_embedding_type"] = c.positions ? "rope" : "nope";
+  if (2 * c.d_model % 128 != 0)
+    keys["mamba_n_heads"] = 1;  // 128 if absent; it must divide twice the width, though nothing has it
   for (int64_t layer = 0; layer < c.n_layers; ++layer) keys["layer_types"].push_back("attention");
   return keys;
 }

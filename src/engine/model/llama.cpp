@@ -106,9 +106,12 @@ Json Llama::config(ConfigFormat format) const {
   if (c.family == "llama") {
     keys["attention_bias"] = c.qkv_bias;
     keys["mlp_bias"] = c.mlp_bias;
-    if (c.has_windows()) keys["model_type"] = "mistral";  // the configuration of a Llama has no key for windows
+    // The configuration of a Llama has no key for windows, and its heads must divide the width.
+    const bool divides = c.d_model % c.n_heads == 0;
+    if (c.has_windows() || (!divides && !c.qkv_bias && !c.mlp_bias)) keys["model_type"] = "mistral";
   }
-  if (c.family == "mistral" || c.has_windows()) write_windows(keys, c.windows, format);
+  if (c.family != "qwen2" && keys["model_type"] == "mistral") write_windows(keys, c.windows, format);
+  if (c.family == "qwen2" && c.has_windows()) write_windows(keys, c.windows, format);
   if (c.family == "qwen2") keys["use_sliding_window"] = c.has_windows();
   return keys;
 }

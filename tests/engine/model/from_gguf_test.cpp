@@ -197,6 +197,33 @@ TEST(FromGgufKeys, AWindowMakesItMistral) {
   EXPECT_EQ(made.model->layer(1).attention.window, 5);
 }
 
+// transformers 5.24 opens none of these directories without what is asked for here.
+TEST(FromGgufKeys, TransformersTakesTheConfiguration) {
+  const auto written_of = [](const char* model, const Json& changes) {
+    ModelFiles files = resolve_model(Golden::open(model).model());
+    files.config.merge_patch(changes);
+    return model_from_config(files)->config(ConfigFormat::huggingface);
+  };
+  const Json gemma = written_of("gemma4", {{"num_hidden_layers", 2},
+                                           {"num_kv_shared_layers", 0},
+                                           {"hidden_size_per_layer_input", 0},
+                                           {"global_head_dim", 8},
+                                           {"per_layer_config", nullptr},
+                                           {"layer_types", {"full_attention", "full_attention"}}});
+  EXPECT_EQ(gemma.at("sliding_window"), 512);
+  EXPECT_EQ(gemma.at("layer_types"), Json::array({"full_attention", "full_attention"}));
+  for (const char* positions : {"rope", "nope"}) {
+    const Json granite = written_of("granite4", {{"position_embedding_type", positions}});
+    EXPECT_EQ(2 * granite.at("hidden_size").get<int64_t>() % granite.at("mamba_n_heads").get<int64_t>(), 0);
+  }
+  const Json odd = {{"num_attention_heads", 5}, {"num_key_value_heads", 5}, {"head_dim", 8}};  // 48 wide
+  const Json llama = written_of("llama", odd);
+  ASSERT_NE(llama.at("hidden_size").get<int64_t>() % 5, 0);
+  EXPECT_EQ(llama.at("model_type"), "mistral");
+  EXPECT_TRUE(llama.at("sliding_window").is_null());
+  EXPECT_EQ(written_of("llama", Json::object()).at("model_type"), "llama");
+}
+
 TEST(FromGgufKeys, WhatADirectoryCannotSayIsRefused) {
   const auto message = [](const std::vector<std::pair<std::string, std::optional<GgufValue>>>& changes,
                           const std::vector<float>& divisors = {}) {
