@@ -7,6 +7,7 @@
 #include "cli/lora_option.h"
 #include "cli/options.h"
 #include "model/adapter.h"
+#include "model/unknown_keys.h"
 #include "runtime/model_tokenizer.h"
 
 namespace vitrine::cli {
@@ -44,6 +45,10 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
                  "The folder of a LoRA adapter, written by PEFT or `vitrine train`, to run with the model")
       ->type_name("FOLDER")
       ->check(not_empty());
+  app.add_flag(
+      "--ignore-unknown-keys", options.ignore_unknown_keys,
+      "Run a model whose config.json has settings that are not known here, without them and with a warning that names them. "
+      "Where they matter, the numbers are wrong");
   add_run_options(app, options);
   add_choice(
       app, "--pin", options.pin, "none|cores",
@@ -111,7 +116,11 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
 }
 
 Engine open_engine(const ModelOptions& options) {
-  OpenedModel opened = open_model(model_or_shipped(options.model));
+  ModelFiles files = resolve_model(model_or_shipped(options.model));
+  if (options.ignore_unknown_keys)
+    for (const std::string& key : drop_unknown_keys(files))
+      log("warning: {} sets \"{}\", which is not known here and is ignored; the numbers may be wrong", files.config_path, key);
+  OpenedModel opened = open_model(std::move(files));
   if (!options.adapter.empty()) open_adapter(opened, options.adapter);
   ScaledAdapters adapters;
   for (const std::string& word : options.lora) {

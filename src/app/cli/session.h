@@ -22,6 +22,7 @@ struct ModelOptions {
   std::string compute = "auto";
   std::string cache_keys = "auto", cache_values = "auto", load = "map";  // caches: f32 for scores, narrower for writing
   bool exact = false;
+  bool ignore_unknown_keys = false;  // of a config.json
   bool json = false;
 };
 

@@ -38,6 +38,11 @@ void run_trace(TraceArguments o) {
   std::vector<std::vector<int32_t>> sequences;
   for (Prompt& prompt : read_prompts(engine, o.prompt)) sequences.push_back(std::move(prompt.ids));
   const Trace traced = trace(engine, sequences, o.trace, o.out);
+  if (gradients && engine.shape().router_loss > 0)
+    log("the loss and its gradients are without the load-balancing loss of the experts (router_aux_loss_coef {:g}), which "
+        "`vitrine train` "
+        "adds",
+        engine.shape().router_loss);
 
   if (o.model.json) {
     OrderedJson tensors = OrderedJson::array();

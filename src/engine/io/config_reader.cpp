@@ -243,7 +243,8 @@ void ConfigReader::refuse_unread(std::string_view family) const {
   for (size_t i = 0; i < std::min(names.size(), kMostNamed); ++i) list += (i == 0 ? "\"" : ", \"") + names[i] + "\"";
   if (names.size() > kMostNamed) list += " and " + std::to_string(names.size() - kMostNamed) + " more";
   throw FileError(path(), "sets " + list + ", which " + std::string(family) +
-                              " models here do not know; the numbers could be wrong. Remove the setting if it changes nothing");
+                              " models here do not know; the numbers could be wrong. Remove the setting if it changes nothing" +
+                              (path().ends_with(".json") ? ", or go on without it by --ignore-unknown-keys" : ""));
 }
 
 }  // namespace vitrine

@@ -11,6 +11,7 @@
 #include "model/packed_weights.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
+#include "model/unknown_keys.h"
 
 namespace vitrine {
 namespace {
@@ -299,7 +300,8 @@ void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, 
   }
 }
 
-Made make(const ModelConfig& config) {
+// All but the check that each key is known.
+Made read(const ModelConfig& config) {
   const Family& family = find_family(config.keys, config.gguf);
   Made made{family.make(config), &family, {}};
   if (!count_parameters(*made.model))
@@ -320,7 +322,12 @@ Made make(const ModelConfig& config) {
   }
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
-  config.keys.refuse_unread(family.name);
+  return made;
+}
+
+Made make(const ModelConfig& config) {
+  Made made = read(config);
+  config.keys.refuse_unread(made.family->name);
   return made;
 }
 
@@ -372,6 +379,23 @@ std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
     return make(gguf_config(gguf.metadata, gguf.checkpoint)).model;
   }
   return make(huggingface_config(files)).model;
+}
+
+std::vector<std::string> drop_unknown_keys(ModelFiles& files) {
+  if (files.kind == ModelFiles::Kind::gguf) return {};
+  const ModelConfig config = huggingface_config(files);
+  read(config);
+  std::vector<std::string> names = config.keys.unread();
+  for (const std::string& name : names) {
+    Json* object = &files.config;
+    std::string_view key = name;
+    for (size_t dot = key.find('.'); !object->contains(key) && dot != std::string_view::npos; dot = key.find('.')) {
+      object = &object->at(std::string(key.substr(0, dot)));
+      key.remove_prefix(dot + 1);
+    }
+    object->erase(std::string(key));
+  }
+  return names;
 }
 
 std::unique_ptr<Model> model_from_gguf_keys(const std::string& architecture, Json keys, const GgufRopeTensors& rope,

@@ -141,12 +141,18 @@ void ignore_common_keys(const ConfigReader& keys) {
                "finetuning_task", "use_bfloat16", "_commit_hash", "unsloth_fixed", "unsloth_version",
                // How older versions of transformers said how to generate.
                "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_return_sequences", "temperature",
-               "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"});
+               "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "bad_words_ids",
+               "begin_suppress_tokens", "diversity_penalty", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty",
+               "forced_bos_token_id", "forced_eos_token_id", "num_beam_groups", "output_scores", "prefix",
+               "remove_invalid_values", "return_dict_in_generate", "suppress_tokens", "max_new_tokens", "penalty_alpha",
+               "renormalize_logits",
+               // Of encoders, TensorFlow and TPUs, in files that older versions wrote with every default.
+               "cross_attention_hidden_size", "tf_legacy_loss", "use_return_dict", "xla_device", "keys_to_ignore_at_inference"});
   // GPT-2's: f32 scores, which ours always are, and a head for classification.
   keys.ignore({"reorder_and_upcast_attn", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
                "summary_use_proj"});
   keys.find_object("pruned_heads");  // usually empty; refuse_unread names what is in it
-  refuse_flags(keys, {"is_encoder_decoder"});
+  refuse_flags(keys, {"is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"});
 }
 
 void ignore_gguf_keys(const ConfigReader& keys) {

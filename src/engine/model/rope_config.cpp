@@ -115,6 +115,7 @@ RopeSpec read_settings(const ModelConfig& config, const Settings& s, int64_t hea
     of_share.fail("partial_rotary_factor", "is not supported; in this family every component of a head turns");
   }
   if (s.original) spec.original_context = static_cast<double>(*s.original);
+  if (!(spec.theta > 0) && keys.has("rope_theta")) keys.fail("rope_theta", "must be above 0");
   check_rope(config, spec, head_dim);
   switch (spec.scaling) {
     case Scaling::linear: spec.factor = keys.number("factor"); break;
@@ -125,6 +126,7 @@ RopeSpec read_settings(const ModelConfig& config, const Settings& s, int64_t hea
     case Scaling::none: break;
   }
   keys.ignore({"original_max_position_embeddings"});
+  if (!(spec.factor > 0) && keys.has("factor")) keys.fail("factor", "must be above 0");
   check_rope(config, spec, head_dim);
   return spec;
 }

@@ -91,7 +91,7 @@ TEST(ConfigReader, RemembersWhatWasRead) {
   EXPECT_EQ(
       message_of([&] { c.refuse_unread("llama"); }),
       "config.json: sets \"c.y\", \"d\", \"new_scale\", which llama models here do not know; the numbers could be wrong. Remove "
-      "the setting if it changes nothing");
+      "the setting if it changes nothing, or go on without it by --ignore-unknown-keys");
   c.find_object("c")->ignore({"y"});
   c.ignore({"d", "new_scale"});
   EXPECT_NO_THROW(c.refuse_unread("llama"));

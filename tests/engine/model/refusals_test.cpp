@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "model/load.h"
+#include "model/unknown_keys.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -119,7 +120,8 @@ TEST(Refusals, NameTheKeyThatTheFileHas) {
 
 TEST(Refusals, RopeScalingThatMeansNothing) {
   EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}}).message(), "lacks \"rope_scaling.factor\"");
-  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}}).message(), "not above 0");
+  EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}}).message(),
+                  "\"rope_scaling.factor\" is 0.0; must be above 0");
   EXPECT_CONTAINS(Changed("llama").set("rope_theta", -1.0).message(), "\"rope_theta\" is -1");
   EXPECT_CONTAINS(Changed("llama")
                       .set("rope_scaling", {{"rope_type", "llama3"},
@@ -253,7 +255,7 @@ TEST(Refusals, Yarn) {
                   "lacks \"rope_parameters.original_max_position_embeddings\"");
   EXPECT_CONTAINS(message({{"beta_fast", 0.5}}), "\"rope_parameters.beta_fast\" is 0.5; must not be below beta_slow");
   EXPECT_CONTAINS(message({{"attention_factor", -1.0}}), "must be above 0");
-  EXPECT_CONTAINS(message({{"factor", 0.0}}), "has a factor that is not above 0");
+  EXPECT_CONTAINS(message({{"factor", 0.0}}), "\"rope_parameters.factor\" is 0.0; must be above 0");
   EXPECT_CONTAINS(message({{"mscales", 0.7}}), "sets \"rope_parameters.mscales\"");
 }
 
@@ -398,6 +400,48 @@ TEST(Refusals, WhatGranite4HasBeyondGranite3) {
   EXPECT_CONTAINS(Changed("granite4").set("position_embedding_type", "learned").message(), "expected rope, nope or null");
   for (const char* factor : {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"})
     EXPECT_CONTAINS(Changed("granite").set(factor, 0.0).message(), "\"" + std::string(factor) + "\" is 0.0; must be above 0");
+}
+
+// What to_dict() of PretrainedConfig has written into config.json with every default (transformers 4.0 to 4.30).
+TEST(Refusals, DefaultsThatChangeNoNumberAreTaken) {
+  Changed("llama")
+      .config([](Json& c) {
+        c.merge_patch(Json::parse(R"({"add_cross_attention": false, "tie_encoder_decoder": false, "diversity_penalty": 0.0,
+          "encoder_no_repeat_ngram_size": 0, "num_beam_groups": 1, "output_scores": false, "remove_invalid_values": false,
+          "return_dict_in_generate": false, "tf_legacy_loss": false, "use_return_dict": true, "max_new_tokens": 20,
+          "suppress_tokens": [], "forced_eos_token_id": 2, "prefix": ""})"));
+      })
+      .loads();
+  EXPECT_CONTAINS(Changed("llama").set("add_cross_attention", true).message(), "\"add_cross_attention\" is true");
+}
+
+TEST(Refusals, UnknownKeysCanBeLeftOut) {
+  const std::string said = Changed("llama").set("new_idea", 3).message();
+  EXPECT_CONTAINS(said, "sets \"new_idea\"");
+  EXPECT_CONTAINS(said, "or go on without it by --ignore-unknown-keys");
+  ModelFiles files = resolve_model(Golden::open("llama").model());
+  const Json plain = files.config;
+  EXPECT_EQ(drop_unknown_keys(files), std::vector<std::string>{});
+  EXPECT_EQ(files.config, plain);
+  files.config["new_idea"] = {{"on", true}};
+  files.config["a.b"] = 1;
+  files.config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"sharpness", 1}};
+  EXPECT_EQ(drop_unknown_keys(files), (std::vector<std::string>{"a.b", "new_idea", "rope_scaling.sharpness"}));
+  Json wanted = plain;
+  wanted["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(files.config, wanted);
+  EXPECT_NO_THROW(open_model(files));
+  files.config["hidden_size"] = -1;
+  EXPECT_CONTAINS(message_of<FileError>([&] { drop_unknown_keys(files); }), "\"hidden_size\" is -1");
+}
+
+// A setting is named with the object that holds it.
+TEST(Refusals, RotarySettingsWhereTheyStand) {
+  const auto with = [](const char* object, const Json& settings) { return Changed("llama").set(object, settings).message(); };
+  EXPECT_CONTAINS(with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", -1.0}}),
+                  "\"rope_parameters.rope_theta\" is -1.0; must be above 0");
+  EXPECT_CONTAINS(with("rope_parameters", {{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", 0.0}}),
+                  "\"rope_parameters.factor\" is 0.0; must be above 0");
 }
 
 TEST(Refusals, RotarySettingsOfPhi3) {
