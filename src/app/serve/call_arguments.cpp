@@ -267,6 +267,7 @@ Reading TagArguments::read(std::string_view& text, std::string& out) {
 
 Reading TagArguments::read_between(std::string_view& text, std::string& out) {
   static constexpr std::string_view kParameter = "<parameter=", kEnd = "</function>", kOuterEnd = "</tool_call>";
+  static constexpr std::string_view kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>";
   drop_blanks(text);
   if (text.empty()) return Reading::open;
   const auto end = [&](size_t bytes) {
@@ -287,41 +288,56 @@ Reading TagArguments::read_between(std::string_view& text, std::string& out) {
     const size_t close = text.find_first_of(">\n", kParameter.size());
     if (close == std::string_view::npos) return text.size() > kMostWord ? Reading::broken : Reading::open;
     if (text[close] != '>') return Reading::broken;
-    const std::string key(text.substr(kParameter.size(), close - kParameter.size()));
-    out += any_ ? ',' : '{';
-    out += '"';
-    append_escaped(out, key);
-    out += "\":";
-    any_ = in_value_ = first_ = true;
-    type_ = nullptr;
-    if (const auto properties = schema_.find("properties"); properties != schema_.end() && properties->is_object())
-      if (const auto property = properties->find(key); property != properties->end() && property->is_object())
-        type_ = property->value("type", OrderedJson());
-    is_string_ = type_ == "string";
-    if (is_string_) out += '"';
+    begin_value(text.substr(kParameter.size(), close - kParameter.size()), "</parameter>", out);
+    first_ = true;
     text.remove_prefix(close + 1);
     return Reading::open;
   }
-  for (const std::string_view marker : {kParameter, kEnd, kOuterEnd})
+  if (!object_ && text.starts_with(kKey)) {
+    const size_t close = text.find(kKeyEnd), value = close == std::string_view::npos ? close : text.find(kValue, close);
+    if (value == std::string_view::npos) return text.size() > kMostWord ? Reading::broken : Reading::open;
+    const std::string_view between = text.substr(close + kKeyEnd.size(), value - close - kKeyEnd.size());
+    if (between.find_first_not_of(kBlanks) != std::string_view::npos) return Reading::broken;
+    begin_value(text.substr(kKey.size(), close - kKey.size()), "</arg_value>", out);
+    text.remove_prefix(value + kValue.size());
+    return Reading::open;
+  }
+  for (const std::string_view marker : {kParameter, kEnd, kOuterEnd, kKey})
     if (marker.starts_with(text)) return Reading::open;
   return Reading::broken;
 }
 
+void TagArguments::begin_value(std::string_view key, std::string_view end, std::string& out) {
+  out += any_ ? ',' : '{';
+  out += '"';
+  append_escaped(out, key);
+  out += "\":";
+  any_ = in_value_ = true;
+  end_ = end;
+  type_ = nullptr;
+  if (const auto properties = schema_.find("properties"); properties != schema_.end() && properties->is_object())
+    if (const auto property = properties->find(std::string(key)); property != properties->end() && property->is_object())
+      type_ = property->value("type", OrderedJson());
+  is_string_ = type_ == "string";
+  if (is_string_) out += '"';
+}
+
 // A line end behind <parameter=key> and one before </parameter> are not the value's.
 void TagArguments::read_value(std::string_view& text, std::string& out) {
-  static constexpr std::string_view kEnd = "</parameter>", kLineEnd = "\n</parameter>";
+  static constexpr std::string_view kParameterEnd = "</parameter>", kLineEnd = "\n</parameter>";
+  const bool lines = end_ == kParameterEnd;
   if (text.empty()) return;
   if (first_ && text[0] == '\n' && !text.starts_with(kLineEnd)) {
     if (kLineEnd.starts_with(text)) return;
     text.remove_prefix(1);
   }
   first_ = false;
-  const size_t end = text.find(kEnd);
+  const size_t end = text.find(end_);
   std::string_view part = text.substr(0, end);
   if (end == std::string_view::npos) {
     // The line end may be the last one, and the first one if nothing else stands between.
-    part.remove_suffix(std::max(begun_at_end(text, kLineEnd), begun_at_end(text, kEnd)));
-  } else if (part.ends_with('\n')) {
+    part.remove_suffix(std::max(lines ? begun_at_end(text, kLineEnd) : 0, begun_at_end(text, end_)));
+  } else if (lines && part.ends_with('\n')) {
     part.remove_suffix(1);
   }
   if (is_string_)
@@ -329,7 +345,7 @@ void TagArguments::read_value(std::string_view& text, std::string& out) {
   else
     value_ += part;
   if (end == std::string_view::npos) return text.remove_prefix(part.size());
-  text.remove_prefix(end + kEnd.size());
+  text.remove_prefix(end + end_.size());
   in_value_ = false;
   if (is_string_) {
     out += '"';

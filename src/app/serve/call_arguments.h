@@ -51,7 +51,8 @@ class BracketArguments {
   bool broken_ = false;
 };
 
-/// <parameter=key>value</parameter>, as often as wanted, up to </function>; or a JSON object in front of it. `schema` is the JSON
+/// <parameter=key>value</parameter>, as often as wanted, up to </function>, or a JSON object in front of it; or
+/// <arg_key>key</arg_key> and <arg_value>value</arg_value>, up to </tool_call>. `schema` is the JSON
 /// schema of the parameters: a value that is a string by it is a string whatever it looks like; others are JSON if they parse.
 class TagArguments {
  public:
@@ -63,11 +64,13 @@ class TagArguments {
 
  private:
   Reading read_between(std::string_view& text, std::string& out);
+  void begin_value(std::string_view key, std::string_view end, std::string& out);
   void read_value(std::string_view& text, std::string& out);
 
   OrderedJson schema_;
   std::optional<BracketArguments> object_;
   bool any_ = false, in_value_ = false, first_ = false, is_string_ = false;
+  std::string_view end_;  // marker of the value's
   OrderedJson type_;
   std::string value_;
 };

@@ -240,7 +240,8 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
   const int64_t most = fields.integer("max_completion_tokens").value_or(-1);
 
   Sampled sampled = read_sampling(fields, service, openai_sampling());
-  sampled.options.constraint = format_or(std::move(sampled.options.constraint), fields, service);
+  sampled.options.constraint =
+      format_or(std::move(sampled.options.constraint), fields, service, request.prompt.call_beside_format());
   force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields);
   if (sampled.options.constraint != nullptr) request.prompt.constrain();
   sampled.options.max_tokens = most < 0 ? INT32_MAX : most;

@@ -20,6 +20,10 @@ struct ChatPrompt {
 
   /// Sets `forced`. Constrained decoding writes calls as JSON and without reasoning, and so they are read.
   void force(OrderedJson tools);
+  /// What the answer may be where it has a format: a call, if the request leaves that free.
+  std::optional<GrammarAlternative> call_beside_format() const {
+    return forced.is_null() ? free_call(reading.tools, reading.form) : std::nullopt;
+  }
   /// The answer is constrained: it is no reasoning, though the prompt has begun it.
   void constrain() { reading.in_reasoning = false; }
 };

@@ -16,6 +16,8 @@ constexpr std::string_view kSpaces = " \t\r\n";
 constexpr size_t kMostHead = 1024;  // bytes in front of a call's arguments
 
 constexpr std::string_view kChannel = "<|channel|>", kStart = "<|start|>", kMessage = "<|message|>";
+// DeepSeek's, around a call within the block of them.
+constexpr std::string_view kDeepCall = "<｜tool▁call▁begin｜>", kDeepName = "<｜tool▁sep｜>", kDeepEnd = "<｜tool▁call▁end｜>";
 // What ends one of Harmony's messages.
 constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|call|>", "<|return|>"};
 
@@ -136,6 +138,18 @@ Head read_head(std::string_view text, bool list) {
     cursor.spaces();
     return found(cursor.sees('{') ? HeadKind::gemma : HeadKind::none, name);
   }
+  if (cursor.take(kDeepCall)) {  // name<sep>{…}, or function<sep>name and the arguments in a fence
+    std::string_view name = cursor.name();
+    if (!cursor.take(kDeepName)) return found(HeadKind::none);
+    cursor.spaces();
+    if (!cursor.sees('{')) {
+      name = cursor.name();
+      cursor.spaces();
+      cursor.take("```json");
+      cursor.spaces();
+    }
+    return found(cursor.sees('{') && !name.empty() ? HeadKind::json : HeadKind::none, name);
+  }
   std::string_view name = cursor.name();
   if (cursor.sees('(')) {
     if (name.ends_with(".call")) name.remove_suffix(5);
@@ -145,6 +159,10 @@ Head read_head(std::string_view text, bool list) {
   if (cursor.take("[CALL_ID]")) cursor.name();
   cursor.take("[ARGS]");
   cursor.spaces();
+  if (const Cursor before = cursor; !name.empty() && (cursor.take("<arg_key>") || cursor.take("</tool_call>"))) {
+    cursor = before;  // GLM: the tags are the arguments'
+    return found(HeadKind::tags, name);
+  }
   return found(cursor.sees('{') && !name.empty() ? HeadKind::json : HeadKind::none, name);
 }
 
@@ -443,6 +461,15 @@ ChatReader::Step ChatReader::after(bool ended) {
     state_ = next;
     return Step::on;
   };
+  if (syntax_.form == ToolForm::deepseek) {
+    Cursor call_end = cursor;
+    if (call_end.take("```")) call_end.spaces();
+    if (call_end.take(kDeepEnd)) {
+      at_ += call_end.at();
+      return Step::on;
+    }
+    if (call_end.cut() && !ended) return Step::wait;
+  }
   if (list_ && cursor.take("]")) {
     list_ = false;
     return go(State::after);

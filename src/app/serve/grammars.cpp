@@ -11,7 +11,8 @@ namespace vitrine::serve {
 namespace {
 
 std::shared_ptr<const Constraint> compiled(GrammarKind kind, std::string text, const std::string& field, const Service& service,
-                                           const std::optional<std::string>& space = {}) {
+                                           const std::optional<std::string>& space = {},
+                                           const std::optional<GrammarAlternative>& call = {}) {
   if (!has_grammars())
     throw unsupported(field, "\"" + field + "\" asks for constrained decoding, which this server was built without");
   try {
@@ -19,6 +20,7 @@ std::shared_ptr<const Constraint> compiled(GrammarKind kind, std::string text, c
                                        .text = std::move(text),
                                        .source = "\"" + field + "\"",
                                        .space = space,
+                                       .alternative = call,
                                        .mask_seconds = service.options().mask_seconds});
   } catch (const InputError& error) {
     throw invalid(field, error.what(), kind == GrammarKind::json_schema ? "invalid_json_schema" : "invalid_value");
@@ -169,7 +171,8 @@ std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Servi
 }
 
 std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service,
-                                              const std::optional<std::string>& space) {
+                                              const std::optional<std::string>& space,
+                                              const std::optional<GrammarAlternative>& call) {
   const auto type = format.find("type");
   const std::string kind = type != format.end() && type->is_string() ? type->get<std::string>() : "";
   if (kind == "text") {
@@ -190,7 +193,7 @@ std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const s
     throw invalid(where,
                   "\"" + where + "\" has no schema; expected {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}",
                   "missing_required_parameter");
-  return compiled(GrammarKind::json_schema, json_text(schema), where, service, space);
+  return compiled(GrammarKind::json_schema, json_text(schema), where, service, space, call);
 }
 
 Field format_field() {
@@ -200,10 +203,11 @@ Field format_field() {
 }
 
 std::shared_ptr<const Constraint> format_or(std::shared_ptr<const Constraint> grammar, const Fields& fields,
-                                            const Service& service) {
+                                            const Service& service, const std::optional<GrammarAlternative>& call) {
   const OrderedJson* format = fields.find("response_format");
   if (format == nullptr) return grammar;
-  return only_one(read_format(*format, "response_format", service, json_space(fields)), std::move(grammar), "response_format");
+  return only_one(read_format(*format, "response_format", service, json_space(fields), call), std::move(grammar),
+                  "response_format");
 }
 
 std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,

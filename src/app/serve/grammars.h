@@ -5,6 +5,7 @@
 #include <string>
 
 #include "generate/constraint.h"
+#include "grammar/grammar.h"
 #include "requests/fields.h"
 #include "serve/service.h"
 
@@ -19,9 +20,10 @@ const std::vector<Field>& grammar_fields();
 std::shared_ptr<const Constraint> read_grammar(const Fields& fields, const Service& service);
 
 /// {"type": "text"}, {"type": "json_object"} or {"type": "json_schema"} with the schema at json_schema.schema or at schema;
-/// `where` is the field's name. space: as Grammar::space. Errors: as read_grammar.
+/// `where` is the field's name. space: as Grammar::space. call: what the text may be instead. Errors: as read_grammar.
 std::shared_ptr<const Constraint> read_format(const OrderedJson& format, const std::string& where, const Service& service,
-                                              const std::optional<std::string>& space = {});
+                                              const std::optional<std::string>& space = {},
+                                              const std::optional<GrammarAlternative>& call = {});
 
 /// What structured_outputs has as whitespace_pattern, or "" for disable_any_whitespace. Errors: ApiError 400 for no string.
 std::optional<std::string> json_space(const Fields& fields);
@@ -33,7 +35,7 @@ void ignore_grammar(Fields& fields);
 Field format_field();
 /// What it asks for, or else `grammar`. Errors: as read_format and only_one.
 std::shared_ptr<const Constraint> format_or(std::shared_ptr<const Constraint> grammar, const Fields& fields,
-                                            const Service& service);
+                                            const Service& service, const std::optional<GrammarAlternative>& call = {});
 
 /// The one of both that is there. Errors: ApiError naming `where` if both are.
 std::shared_ptr<const Constraint> only_one(std::shared_ptr<const Constraint> format, std::shared_ptr<const Constraint> grammar,

@@ -383,8 +383,9 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   if (const OrderedJson* output = fields.find("output_config")) {
     fields.ignore_others(*output, "output_config", {"format"});
     if (const auto format = output->find("format"); format != output->end() && !format->is_null())
-      sampled.options.constraint = only_one(read_format(*format, "output_config.format", service, json_space(fields)),
-                                            std::move(sampled.options.constraint), "output_config");
+      sampled.options.constraint =
+          only_one(read_format(*format, "output_config.format", service, json_space(fields), request.prompt.call_beside_format()),
+                   std::move(sampled.options.constraint), "output_config");
   }
   force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields, "stop_sequences");
   if (sampled.options.constraint != nullptr) request.prompt.constrain();

@@ -375,8 +375,9 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   const bool streamed = fields.boolean("stream", false);
   Sampled sampled = read_sampling(fields, service, openai_sampling());
   const OrderedJson format = read_text_format(fields);
-  sampled.options.constraint = only_one(read_format(format, "text.format", service, json_space(fields)),
-                                        std::move(sampled.options.constraint), "text.format");
+  sampled.options.constraint =
+      only_one(read_format(format, "text.format", service, json_space(fields), prompt.chat.call_beside_format()),
+               std::move(sampled.options.constraint), "text.format");
   sampled.options.max_tokens = most.value_or(INT32_MAX);
   sampled.options.alone = true;
 

@@ -20,6 +20,7 @@ ToolForm tool_form(std::string_view chat_template) {
   for (const ToolSyntax& syntax : kToolSyntaxes) {
     if (syntax.form == ToolForm::harmony && !has("<|message|>")) continue;
     if (syntax.form == ToolForm::qwen_coder && !has(syntax.inside)) continue;
+    if (syntax.form == ToolForm::glm && !has("<arg_key>")) continue;
     if (has(syntax.begin)) return syntax.form;
   }
   return ToolForm::llama;
@@ -27,9 +28,10 @@ ToolForm tool_form(std::string_view chat_template) {
 
 std::optional<ToolForm> tool_form_named(std::string_view name) {
   static constexpr std::pair<std::string_view, ToolForm> kOthers[] = {
-      {"qwen", ToolForm::hermes},       {"qwen3", ToolForm::hermes},   {"qwen3_xml", ToolForm::qwen_coder},
-      {"llama3_json", ToolForm::llama}, {"pythonic", ToolForm::llama}, {"granite", ToolForm::phi},
-      {"openai", ToolForm::harmony},    {"gpt_oss", ToolForm::harmony}};
+      {"qwen", ToolForm::hermes},          {"qwen3", ToolForm::hermes},          {"qwen3_xml", ToolForm::qwen_coder},
+      {"llama3_json", ToolForm::llama},    {"pythonic", ToolForm::llama},        {"granite", ToolForm::phi},
+      {"deepseek_v3", ToolForm::deepseek}, {"deepseek_v31", ToolForm::deepseek}, {"glm47", ToolForm::glm},
+      {"openai", ToolForm::harmony},       {"gpt_oss", ToolForm::harmony}};
   for (const ToolSyntax& syntax : kToolSyntaxes)
     if (name == syntax.name) return syntax.form;
   for (const auto& [other, form] : kOthers)

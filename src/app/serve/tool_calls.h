@@ -1,7 +1,7 @@
 #pragma once
 // How families of models write calls of tools and reasoning: one row for each syntax. What stands inside a call says by itself
-// which form it has: JSON (one object or a list, name and arguments), name[ARGS]{JSON}, <function=name> with tags,
-// call:name{…}, or name(key=value). serve/chat_reader.h reads them.
+// which form it has: JSON (one object or a list, name and arguments), name[ARGS]{JSON}, <function=name> with tags, a name and
+// <arg_key>, DeepSeek's marker of a call, call:name{…}, or name(key=value). serve/chat_reader.h reads them.
 #include <array>
 #include <optional>
 #include <string>
@@ -9,7 +9,21 @@
 
 namespace vitrine::serve {
 
-enum class ToolForm : uint8_t { hermes, qwen_coder, mistral, llama, phi, gemma, function_gemma, lfm2, olmo3, tool_code, harmony };
+enum class ToolForm : uint8_t {
+  hermes,
+  qwen_coder,
+  glm,
+  deepseek,
+  mistral,
+  llama,
+  phi,
+  gemma,
+  function_gemma,
+  lfm2,
+  olmo3,
+  tool_code,
+  harmony
+};
 
 struct ToolSyntax {
   ToolForm form;
@@ -22,6 +36,9 @@ struct ToolSyntax {
 
 inline constexpr std::array kToolSyntaxes = {
     ToolSyntax{ToolForm::harmony, "harmony", "gpt-oss", "<|channel|>"},
+    ToolSyntax{ToolForm::glm, "glm45", "GLM-4.5", "<tool_call>", "</tool_call>"},
+    ToolSyntax{ToolForm::deepseek, "deepseek", "DeepSeek V3, R1, V3.1", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
+               "<｜tool▁call▁begin｜>"},
     ToolSyntax{ToolForm::qwen_coder, "qwen3_coder", "Qwen3-Coder, Qwen 3.5", "<tool_call>", "</tool_call>", "<function="},
     ToolSyntax{ToolForm::hermes, "hermes", "Hermes, Qwen 2.5, Qwen 3, SmolLM3, Granite 4", "<tool_call>", "</tool_call>"},
     ToolSyntax{ToolForm::mistral, "mistral", "Mistral", "[TOOL_CALLS]"},

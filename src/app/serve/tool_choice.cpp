@@ -83,13 +83,8 @@ OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools) {
 
 namespace {
 
-// A call of one of `tools`.
-std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm form, const Service& service) {
-  if (tools.is_null()) return nullptr;
-  if (!has_grammars())
-    throw unsupported("tool_choice",
-                      "\"tool_choice\" forces a call by constrained decoding, which this server was built without");
-  const CallForm written = call_form(form);
+// Of the JSON of a call of one of `tools`.
+std::string calls_schema(const OrderedJson& tools, const CallForm& written) {
   OrderedJson calls = OrderedJson::array();
   for (const OrderedJson& tool : tools) {
     const OrderedJson& function = tool["function"];
@@ -101,9 +96,19 @@ std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm
                      {"required", {"name", written.arguments}},
                      {"additionalProperties", false}});
   }
+  return json_text(OrderedJson::object({{"anyOf", std::move(calls)}}));
+}
+
+// A call of one of `tools`.
+std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm form, const Service& service) {
+  if (tools.is_null()) return nullptr;
+  if (!has_grammars())
+    throw unsupported("tool_choice",
+                      "\"tool_choice\" forces a call by constrained decoding, which this server was built without");
+  const CallForm written = call_form(form);
   try {
     return service.grammars().compile({.kind = GrammarKind::json_schema,
-                                       .text = json_text(OrderedJson::object({{"anyOf", std::move(calls)}})),
+                                       .text = calls_schema(tools, written),
                                        .source = "the parameters of \"tools\"",
                                        .before = written.before,
                                        .after = written.after});
@@ -113,6 +118,13 @@ std::shared_ptr<const Constraint> forced_call(const OrderedJson& tools, ToolForm
 }
 
 }  // namespace
+
+std::optional<GrammarAlternative> free_call(const OrderedJson& tools, ToolForm form) {
+  const bool json = form == ToolForm::hermes || form == ToolForm::mistral || form == ToolForm::llama;
+  if (!json || !tools.is_array() || tools.empty()) return {};
+  const CallForm written = call_form(form);
+  return GrammarAlternative{calls_schema(tools, written), written.before, written.after};
+}
 
 void force_call(Sampled& sampled, const OrderedJson& tools, ToolForm form, const Service& service, Fields& fields,
                 const char* stops) {

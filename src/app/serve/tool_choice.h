@@ -1,8 +1,10 @@
 #pragma once
 // Whether a text may, must or must not call a tool.
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "grammar/grammar.h"
 #include "jinja/jinja.h"
 #include "serve/sampling_fields.h"
 #include "serve/service.h"
@@ -23,6 +25,10 @@ ToolChoice read_tool_choice(const OrderedJson* choice, const std::vector<std::st
 
 /// Those of `tools` ({type, function: {name, …}}) that a choice forces a call of; null: the text is free.
 OrderedJson forced_tools(const ToolChoice& choice, const OrderedJson& tools);
+
+/// A call of one of `tools`, for a text that may also have a format; none: there are no tools, or such a model does not write
+/// calls as JSON.
+std::optional<GrammarAlternative> free_call(const OrderedJson& tools, ToolForm form);
 
 /// Makes the text one call of one of `tools` (forced_tools), with arguments as its schema says; none of them: it stays as it is.
 /// Stop strings, which would cut the call, are named as ignored, as the field `stops`, and so is a grammar or a format of the

@@ -18,6 +18,12 @@ enum class GrammarKind : uint8_t {
   lark,         // as llguidance reads it
 };
 
+/// JSON of another schema, with text around it, that a text may be instead.
+struct GrammarAlternative {
+  std::string schema;
+  std::string before = {}, after = {};
+};
+
 struct Grammar {
   GrammarKind kind = GrammarKind::json_schema;
   std::string text;
@@ -26,7 +32,8 @@ struct Grammar {
   // Of a JSON schema alone: a regular expression of the space between the parts of the JSON; "": there is none. Without it: a
   // space, or a line break and an indentation.
   std::optional<std::string> space = {};
-  double mask_seconds = 0;  // of a processor, for the masks of one text together; 0: no limit
+  std::optional<GrammarAlternative> alternative = {};  // of a JSON schema alone
+  double mask_seconds = 0;                             // of a processor, for the masks of one text together; 0: no limit
 };
 
 /// Bytes of a grammar's text at most, and brackets in it that may be open at once.

@@ -28,6 +28,21 @@ void check_nesting(const Grammar& grammar) {
 // As a string of Lark.
 std::string quoted(const std::string& text) { return text.empty() ? "" : Json(text).dump(); }
 
+GrammarSource schema_source(const Grammar& grammar) {
+  const std::string schema = json_schema(grammar);
+  if (grammar.before.empty() && grammar.after.empty() && !grammar.alternative) return {"json_schema", schema};
+  std::string rules = "start: " + quoted(grammar.before) + " json " + quoted(grammar.after);
+  std::string values = "\njson: %json " + schema;
+  if (grammar.alternative) {
+    const GrammarAlternative& other = *grammar.alternative;
+    Grammar alone = grammar;
+    alone.text = other.schema;
+    rules += " | " + quoted(other.before) + " other " + quoted(other.after);
+    values += "\nother: %json " + json_schema(alone);
+  }
+  return {"lark", rules + values};
+}
+
 }  // namespace
 
 GrammarSource grammar_source(const Grammar& grammar) {
@@ -38,10 +53,7 @@ GrammarSource grammar_source(const Grammar& grammar) {
     refuse(grammar, "is not UTF-8 text without NUL bytes (the first bad byte is " +
                         std::to_string(std::min(valid_utf8_prefix(grammar.text), grammar.text.find('\0'))) + ")");
   switch (grammar.kind) {
-    case GrammarKind::json_schema:
-      if (grammar.before.empty() && grammar.after.empty()) return {"json_schema", json_schema(grammar)};
-      return {"lark",
-              "start: " + quoted(grammar.before) + " json " + quoted(grammar.after) + "\njson: %json " + json_schema(grammar)};
+    case GrammarKind::json_schema: return schema_source(grammar);
     case GrammarKind::regex:
       check_nesting(grammar);
       check_optional_pairs(optional_pairs(grammar.text), grammar.source);

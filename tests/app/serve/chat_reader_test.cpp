@@ -123,6 +123,39 @@ TEST(ChatReader, Qwen3Coder) {
               {{"weather", R"({"city":"\"</x>\\"})"}});
 }
 
+TEST(ChatReader, DeepSeek) {
+  const ToolForm form = ToolForm::deepseek;
+  const std::string begin = "<｜tool▁calls▁begin｜>", end = "<｜tool▁calls▁end｜>", call = "<｜tool▁call▁begin｜>",
+                    name = "<｜tool▁sep｜>", call_end = "<｜tool▁call▁end｜>";
+  expect_said(form,
+              "<think>Look.</think>I look." + begin + call + "function" + name + "weather\n```json\n{\"city\": \"Ulm\"}\n```" +
+                  call_end + "\n" + call + "function" + name + "add\n```json\n{\"a\": 1, \"b\": [2]}\n```" + call_end + end,
+              "I look.", {{"weather", R"({"city":"Ulm"})"}, {"add", R"({"a":1,"b":[2]})"}}, "Look.");
+  expect_said(form,
+              begin + call + "weather" + name + "{\"city\": \"```\"}" + call_end + call + "add" + name + "{}" + call_end + end,
+              "", {{"weather", R"({"city":"```"})"}, {"add", "{}"}});
+  expect_said(form, call + "add" + name + "{\"a\": 1}" + call_end + " Well.", " Well.", {{"add", R"({"a":1})"}});
+  for (const std::string& text : {begin, begin + call, begin + call + "function" + name + "rm\n```json\n{}\n```" + call_end + end,
+                                  call + "add", begin + call + "add" + name + "12", std::string("```json\n{}\n```")})
+    expect_said(form, text, text, {});
+}
+
+TEST(ChatReader, Glm) {
+  const ToolForm form = ToolForm::glm;
+  expect_said(form,
+              "<think>Look.</think>\nI look.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm\n am \"Rhein\"\n"
+              "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>places</arg_key>\n"
+              "<arg_value>[1, {\"x\": true}]</arg_value>\n</tool_call>",
+              "I look.", {{"weather", R"({"city":"Ulm\n am \"Rhein\"\n","days":3,"places":[1,{"x":true}]})"}}, "Look.");
+  expect_said(form,
+              "<tool_call>add\n</tool_call>\n<tool_call>add<arg_key>a</arg_key><arg_value>1.5</arg_value><arg_key>exact</arg_key>"
+              "<arg_value>true</arg_value></tool_call> So.",
+              " So.", {{"add", "{}"}, {"add", R"({"a":1.5,"exact":true})"}});
+  for (const char* text : {"<tool_call>rm\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+                           "<tool_call>rm</tool_call>", "<arg_key>a</arg_key>"})
+    expect_said(form, text, text, {});
+}
+
 TEST(ChatReader, Mistral) {
   const ToolForm form = ToolForm::mistral;
   expect_said(form,
@@ -281,6 +314,12 @@ TEST(ChatReader, DamagedTextsInRandomPieces) {
       "</tool_call>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": [1, {\"x\": null}]}}\n</tool_call>",
       "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</"
       "tool_call>",
+      "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</"
+      "arg_value>\n"
+      "</tool_call>\n<tool_call>add</tool_call>",
+      "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": "
+      "\"Ulm\"}\n```<｜tool▁call▁end｜>\n"
+      "<｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
       "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {\"a\": 1}, \"id\": \"abc\"}, {\"name\": \"weather\", \"arguments\": "
       "\"{}\"}]",
       "[THINK]Hm.[/THINK][TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{\"city\": \"\\u00e9\\n\"}",
@@ -291,10 +330,32 @@ TEST(ChatReader, DamagedTextsInRandomPieces) {
       "<|tool_call_start|>[weather(city=\"Ulm\", days=2), add(a=[1, 'x'], b=None)]<|tool_call_end|>Well.",
       "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json"
       "<|message|>{\"city\": \"Ulm\"}<|call|><|start|>assistant<|channel|>final<|message|>Rain."};
-  const std::vector<std::string> splinters = {
-      "<think>", "</think>", "{", "}",      "\"",          "\\",           "[ARGS]",      " ",         "\n",   "add",
-      "(a=",     ")",        "]", "<|\"|>", "<tool_call>", "</tool_call>", "<|message|>", "<|start|>", "\xff", "<function=add>",
-      ",",       "7"};
+  const std::vector<std::string> splinters = {"<think>",
+                                              "</think>",
+                                              "{",
+                                              "}",
+                                              "\"",
+                                              "\\",
+                                              "[ARGS]",
+                                              " ",
+                                              "\n",
+                                              "add",
+                                              "(a=",
+                                              ")",
+                                              "]",
+                                              "<|\"|>",
+                                              "<tool_call>",
+                                              "</tool_call>",
+                                              "<|message|>",
+                                              "<|start|>",
+                                              "\xff",
+                                              "<function=add>",
+                                              ",",
+                                              "7",
+                                              "<arg_key>",
+                                              "</arg_value>",
+                                              "<｜tool▁sep｜>",
+                                              "```"};
   std::mt19937 random(7);
   const auto at_most = [&](size_t n) { return static_cast<size_t>(random() % (n + 1)); };
   int whole_calls = 0, incomplete = 0;
@@ -346,6 +407,8 @@ TEST(ToolSyntaxes, AreFoundInTemplates) {
   EXPECT_EQ(tool_form("… <tool_call>\n{\"name\" …"), ToolForm::hermes);
   EXPECT_EQ(tool_form("… <tool_call>\n<function=example> …"), ToolForm::qwen_coder);
   EXPECT_EQ(tool_form("[TOOL_CALLS]"), ToolForm::mistral);
+  EXPECT_EQ(tool_form("<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>"), ToolForm::glm);
+  EXPECT_EQ(tool_form("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + tool['type']"), ToolForm::deepseek);
   EXPECT_EQ(tool_form("<|start|>assistant<|channel|>final<|message|>"), ToolForm::harmony);
   EXPECT_EQ(tool_form("<|channel>thought <|tool_call>call:"), ToolForm::gemma);
   EXPECT_EQ(tool_form("<|tool_call_start|>"), ToolForm::lfm2);

@@ -260,6 +260,39 @@ TEST_F(Grammars, AForcedCallGoesBeforeAFormat) {
   }
 }
 
+// With tool_choice auto the model is free to call or to answer, and the format is that of the answer.
+TEST_F(Grammars, AFreeCallOrTheFormat) {
+  const OrderedJson tools = OrderedJson::parse(R"([{"type": "function", "function": {"name": "go", "parameters": {
+    "type": "object", "properties": {"way": {"enum": [1, 2]}}, "required": ["way"]}}}])");
+  const OrderedJson format = {{"type", "object"}, {"properties", {{"answer", {{"enum", {7, 8}}}}}}, {"required", {"answer"}}};
+  const OrderedJson chat = {{"messages", {{{"role", "user"}, {"content", "Who?"}}}},
+                            {"tools", tools},
+                            {"max_tokens", 300},
+                            {"seed", 1},
+                            {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", format}}}}}};
+  const auto message = [&](const std::string& form, int32_t begin, int bias, const OrderedJson& more = OrderedJson::object()) {
+    OrderedJson with = chat;
+    with["chat_template"] = form + "{{ tools }}";
+    with["logit_bias"] = {{std::to_string(begin), bias}};  // the byte with which a call begins
+    with.update(more);
+    return served.made("/v1/chat/completions", with)["choices"][0]["message"];
+  };
+  for (const auto& [form, begin] : {std::pair("<tool_call>", 66), std::pair("[TOOL_CALLS]", 97)}) {
+    const OrderedJson call = message(form, begin, 100), answer = message(form, begin, -100);
+    ASSERT_EQ(call["tool_calls"].size(), 1U) << call;
+    EXPECT_EQ(call["tool_calls"][0]["function"]["name"], "go");
+    const OrderedJson way = OrderedJson::parse(call["tool_calls"][0]["function"]["arguments"].get<std::string>())["way"];
+    EXPECT_TRUE(way == 1 || way == 2) << call;
+    for (const OrderedJson& json : {answer, message(form, begin, 100, {{"tool_choice", "none"}})}) {
+      EXPECT_FALSE(json.contains("tool_calls")) << json;
+      const OrderedJson content = OrderedJson::parse(json["content"].get<std::string>(), nullptr, false);
+      EXPECT_TRUE(content["answer"] == 7 || content["answer"] == 8) << json;
+    }
+  }
+  // Others do not write calls as JSON: the format alone.
+  EXPECT_FALSE(message("<|tool_call>", 66, 100).contains("tool_calls"));
+}
+
 // Arguments that max_tokens cuts are no call: a client would take them for whole, or fail to read them.
 TEST_F(Grammars, AForcedCallThatLengthCutsIsNone) {
   const std::string messages = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
