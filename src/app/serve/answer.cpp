@@ -220,8 +220,8 @@ void Answer::on_error(const ApiError& error) { send(error_json(error, form_)); }
 
 void Answer::send(const OrderedJson& json) { send_text("data: " + json_text(json) + "\n\n"); }
 
-void Answer::send_event(std::string_view event, const OrderedJson& json) {
-  send_text("event: " + std::string(event) + "\ndata: " + json_text(json) + "\n\n");
+void Answer::send_event_text(std::string_view event, const std::string& json) {
+  send_text("event: " + std::string(event) + "\ndata: " + json + "\n\n");
 }
 
 void Answer::send_text(std::string text) {

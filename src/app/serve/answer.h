@@ -84,7 +84,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   /// Sends "data: {…}\n\n".
   void send(const OrderedJson& json);
-  void send_event(std::string_view event, const OrderedJson& json);
+  void send_event(std::string_view event, const OrderedJson& json) { send_event_text(event, json_text(json)); }
+  void send_event_text(std::string_view event, const std::string& json);
   void send_text(std::string text);
 
  private:

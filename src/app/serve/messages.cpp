@@ -7,6 +7,7 @@
 #include "serve/grammars.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
+#include "serve/watch.h"
 
 namespace vitrine::serve {
 namespace {
@@ -16,6 +17,7 @@ struct MessageRequest {
   ChatPrompt prompt;
   bool one_call = false;
   OrderedJson ignored = nullptr;
+  std::shared_ptr<const Watch> watch;
 };
 
 OrderedJson message_usage(int64_t input, int64_t cached, int64_t output) {
@@ -51,6 +53,8 @@ class MessageAnswer final : public Answer {
     return json;
   }
 
+  std::string whole_text() override { return request_.watch->text_with_values(whole(), choices().front()); }
+
   void on_prompt(Choice& choice, const PromptEvent& event) override { begin(choice, event.cached); }
 
   void on_token(Choice& choice) override {
@@ -66,9 +70,10 @@ class MessageAnswer final : public Answer {
     close_block();
     OrderedJson delta = {{"stop_reason", stop_reason(choice, said)},
                          {"stop_sequence", choice.end.stop_string ? OrderedJson(*choice.end.stop_string) : OrderedJson(nullptr)}};
-    send_named({{"type", "message_delta"},
-                {"delta", delta},
-                {"usage", message_usage(usage().prompt_tokens, usage().cached_tokens, usage().completion_tokens)}});
+    const OrderedJson json = {{"type", "message_delta"},
+                              {"delta", delta},
+                              {"usage", message_usage(usage().prompt_tokens, usage().cached_tokens, usage().completion_tokens)}};
+    send_event_text("message_delta", request_.watch->text_with_values(json, choice));
     send_named({{"type", "message_stop"}});
   }
 
@@ -359,6 +364,7 @@ const std::vector<Field>& message_fields() {
           {"output_config", object,
            "{\"format\": {\"type\": \"json_schema\", \"schema\": …}}: the format of the answer. Its other parts have no effect."},
           {"stream", boolean, "The answer is sent as server-sent events. Default: false."}},
+         watch_fields(),
          sampling_fields(),
          foreign_fields()});
   }();
@@ -392,6 +398,9 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   sampled.options.max_tokens = fields.integer("max_tokens").value_or(0);
   sampled.options.alone = !prompt.goes_on;
   const bool streamed = fields.boolean("stream", false);
+  request.watch = std::make_shared<const Watch>(
+      fields, service, exchange,
+      WatchedTexts{.prompts = {request.prompt.ids}, .max_tokens = sampled.options.max_tokens, .streamed = streamed});
   if (!fields.ignored().empty()) request.ignored = fields.ignored();
   Work work;
   work.prompt = request.prompt.ids;
@@ -399,6 +408,7 @@ void messages(Service& service, const std::shared_ptr<http::Exchange>& exchange)
   work.adapters = sampled.adapters;
   work.prefix_scope = sampled.cache_salt;
   work.deadline = sampled.deadline;
+  work.listener = request.watch->listener(0);
   const auto answer = std::make_shared<MessageAnswer>(service, exchange, streamed, std::move(request));
   answer->add(std::move(work), 0, sampled.include_stop);
   answer->start();

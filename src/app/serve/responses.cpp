@@ -11,6 +11,7 @@
 #include "serve/grammars.h"
 #include "serve/openai_answer.h"
 #include "serve/sampling_fields.h"
+#include "serve/watch.h"
 
 namespace vitrine::serve {
 namespace {
@@ -19,6 +20,7 @@ struct ResponseRequest {
   OrderedJson head;  // the response without its output
   ChatPrompt prompt;
   bool one_call = false;
+  std::shared_ptr<const Watch> watch;
 };
 
 class ResponseAnswer final : public Answer {
@@ -34,6 +36,8 @@ class ResponseAnswer final : public Answer {
     return finished_json(choice);
   }
 
+  std::string whole_text() override { return request_.watch->text_with_values(whole(), choices().front()); }
+
   void on_prompt(Choice&, const PromptEvent&) override { begin(); }
 
   void on_token(Choice& choice) override {
@@ -45,8 +49,9 @@ class ResponseAnswer final : public Answer {
     begin();
     for (const SaidPart& part : said_.read(choice)) take_part(part);
     end_output(choice);
-    const OrderedJson response = finished_json(choice);
-    tell({{"type", choice.end.end == End::length ? "response.incomplete" : "response.completed"}, {"response", response}});
+    const std::string type = choice.end.end == End::length ? "response.incomplete" : "response.completed";
+    const std::string response = request_.watch->text_with_values(finished_json(choice), choice);
+    send_event_text(type, with_member({{"type", type}, {"sequence_number", sequence_++}}, "response", response));
   }
 
   void on_error(const ApiError& error) override {
@@ -354,6 +359,7 @@ const std::vector<Field>& response_fields() {
           {"parallel_tool_calls", boolean, "false: only the first of several calls is used. Default: true."},
           {"text", object,
            "{\"format\": {\"type\": \"text\"}}, json_object, or json_schema with name and schema: the format of the answer."}},
+         watch_fields(),
          sampling_fields(),
          foreign_fields(),
          {Field::refused("background", "answers are made while the client waits", "[false]"),
@@ -387,6 +393,9 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   check_room(service, request.prompt.ids.size(), "input");
   force_call(sampled, request.prompt.forced, request.prompt.reading.form, service, fields);
   if (sampled.options.constraint != nullptr) request.prompt.constrain();
+  WatchedTexts watched{.prompts = {request.prompt.ids}, .max_tokens = sampled.options.max_tokens, .streamed = streamed};
+  watched.max_tokens_field = "max_output_tokens";
+  request.watch = std::make_shared<const Watch>(fields, service, exchange, watched);
   const std::optional<std::string> instructions = fields.text("instructions");
   const OrderedJson *tools = fields.find("tools"), *choice = fields.find("tool_choice");
   request.head = {
@@ -419,6 +428,7 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   work.adapters = sampled.adapters;
   work.prefix_scope = sampled.cache_salt;
   work.deadline = sampled.deadline;
+  work.listener = request.watch->listener(0);
   const auto answer = std::make_shared<ResponseAnswer>(service, exchange, streamed, std::move(request));
   answer->add(std::move(work), 0, sampled.include_stop);
   answer->start();

@@ -91,11 +91,12 @@ void Watch::plan_captures_of(Engine& engine, const WatchedTexts& texts) {
   const std::vector<Capture> captures = plan_captures(engine.model(), queries, std::ssize(prompt), coming);
   const size_t numbers = capture_bytes(captures) / sizeof(float), most = texts.streamed ? kMostStreamed : kMostNumbers;
   if (numbers > most)
-    throw invalid("inspect",
-                  fmt::format("\"inspect\" asks for {} numbers with a prompt of {} tokens and up to {} after it, and {} "
-                              "holds {}; take slices such as [positions=-1], or a smaller \"max_tokens\"{}",
-                              numbers, prompt.size(), coming, texts.streamed ? "a stream" : "an answer", most,
-                              texts.streamed && numbers <= kMostNumbers ? ", or leave \"stream\" out" : ""));
+    throw invalid(
+        "inspect",
+        fmt::format("\"inspect\" asks for {} numbers with a prompt of {} tokens and up to {} after it, and {} "
+                    "holds {}; take slices such as [positions=-1], or a smaller \"{}\"{}",
+                    numbers, prompt.size(), coming, texts.streamed ? "a stream" : "an answer", most, texts.max_tokens_field,
+                    texts.streamed && numbers <= kMostNumbers ? ", or leave \"stream\" out" : ""));
   for (const Capture& capture : captures) requests_.push_back(capture.request);
 }
 

@@ -24,6 +24,7 @@ struct WatchedTexts {
   int64_t max_tokens = 0;
   bool streamed = false;
   bool scored = false;  // the prompt's tokens have log-probabilities
+  std::string max_tokens_field = "max_tokens";
 };
 
 class Watch {

@@ -235,6 +235,39 @@ TEST_F(Watched, ChatHasBoth) {
   EXPECT_EQ(inspected, json["inspect"]);
 }
 
+TEST_F(Watched, ResponsesAndMessagesHaveBoth) {
+  const OrderedJson said = {{{"role", "user"}, {"content", "Tell a tale of a king"}}};
+  const OrderedJson both = {{"temperature", 0}, {"edits", edits}, {"inspect", "resid_post.2"}};
+  OrderedJson chat = both, response = both, message = both;
+  chat.update({{"messages", said}, {"max_tokens", 8}});
+  response.update({{"input", said}, {"max_output_tokens", 8}});
+  message.update({{"model", "tales9m"}, {"messages", said}, {"max_tokens", 8}});
+  const OrderedJson expected = served.made("/v1/chat/completions", chat);
+  const OrderedJson& content = expected["choices"][0]["message"]["content"];
+
+  const OrderedJson responded = served.made("/v1/responses", response), told = served.made("/v1/messages", message);
+  EXPECT_EQ(responded["output"][0]["content"][0]["text"], content);
+  EXPECT_EQ(told["content"][0]["text"], content);
+  for (const OrderedJson& json : {responded, told}) {
+    EXPECT_EQ(json["inspect"], expected["inspect"]);
+    EXPECT_FALSE(json.contains("ignored_fields")) << json;
+  }
+  const std::vector<Event> of_response = served.events("/v1/responses", response);
+  EXPECT_EQ(of_response.back().name, "response.incomplete");
+  EXPECT_EQ(of_response.back().json()["response"]["inspect"], expected["inspect"]);
+  EXPECT_EQ(of_response.back().json()["sequence_number"], of_response.size() - 1);
+  const std::vector<Event> of_message = served.events("/v1/messages", message);
+  EXPECT_EQ(of_message.at(of_message.size() - 2).name, "message_delta");
+  EXPECT_EQ(of_message.at(of_message.size() - 2).json()["inspect"], expected["inspect"]);
+
+  response["inspect"] = message["inspect"] = "hook_logits";
+  response["max_output_tokens"] = message["max_tokens"] = 2000;
+  expect_error(served.post("/v1/responses", response), 400, "inspect", "a smaller \"max_output_tokens\"");
+  const Reply refused = served.post("/v1/messages", message);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("a smaller \\\"max_tokens\\\""), std::string::npos) << refused.body;
+}
+
 TEST_F(Watched, NothingIsSeenWhereNothingWasAsked) {
   const OrderedJson json = served.made("/v1/completions", request({{"edits", OrderedJson::array()}, {"inspect", nullptr}}));
   EXPECT_EQ(json["choices"][0]["token_ids"], served.greedy(ids(), 8).tokens);
