@@ -10,6 +10,7 @@
 #include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/heat_map.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -234,6 +235,7 @@ Action define_intervene(CLI::App& app) {
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
             "Maximum MiB for values kept for patching; a larger run is refused before it starts (default: the free memory)");
   add_model_options(app, o->model);
+  add_lora_option(app, o->model);
   return [o] { run_intervene(*o); };
 }
 

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/heat_map.h"
 #include "cli/lens_option.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/picture_arguments.h"
@@ -160,6 +161,7 @@ Action define_picture(CLI::App& app) {
       ->type_name("SUM");
   add_lens_option(app, o->lens, "logit-lens, tuned-lens: look through this tuned lens, which `vitrine lens train` made");
   add_model_options(app, o->model);
+  add_lora_option(app, o->model);
   app.add_option("--config", o->config,
                  "Pictures that follow from sizes alone: a config.json, a model's directory, or a design (gpt2, gpt3, gemma-2b, "
                  "gemma-2-2b, …); no weights are read")

@@ -11,12 +11,14 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/generate_options.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/text_table.h"
 #include "generate/sampler.h"
 #include "model/abilities.h"
+#include "requests/shared.h"
 
 namespace vitrine::cli {
 namespace {
@@ -28,6 +30,7 @@ struct PredictOptions {
   PromptOptions prompt;
   int64_t top = 10;
   bool all_positions = false;
+  bool score = false;
   SamplingOptions sampling;
 };
 
@@ -128,7 +131,38 @@ void print_positions(const Engine& engine, const Prompt& prompt, const std::vect
   }
 }
 
+void score(const PredictOptions& o) {
+  if (o.all_positions || o.sampling.draws())
+    throw UsageError("--score tells of the prompt's own tokens; leave --all-positions and the sampling flags out.");
+  Engine engine = open_engine(o.model);
+  require_next_token(engine.model(), engine.name(), "Scoring a prompt");
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<std::vector<float>> logprobs;
+  for (const Prompt& prompt : read_prompts(engine, o.prompt)) {
+    ids.push_back(prompt.ids);
+    logprobs.push_back(engine.token_logprobs(prompt.ids));
+  }
+  const OrderedJson scored = scores_json(engine, ids, logprobs);
+  if (o.model.json) return print_json(scored);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids.size() > 1) print("{}{}\n", i > 0 ? "\n" : "", bold(fmt::format("sequence {}", i)));
+    TextTable table{{{"at"}, {"piece", true}, {"probability"}, {"-ln p"}}, {}};
+    for (size_t at = 0; at < ids[i].size(); ++at) {
+      auto& row = table.rows.emplace_back();
+      row = {fmt::format("{}", at), shown_piece(engine, ids[i][at])};
+      if (at == 0) continue;
+      const double logprob = logprobs[i][at - 1];
+      row.insert(row.end(), {percent(std::exp(logprob)), fmt::format("{:.4f}", -logprob)});
+    }
+    print_table(table);
+    const OrderedJson& result = scored["results"][i];
+    if (!result["nll"].is_null())
+      print("mean of -ln p {:.4f}, perplexity {:.4f}\n", result["nll"].get<double>(), result["perplexity"].get<double>());
+  }
+}
+
 void predict(const PredictOptions& o) {
+  if (o.score) return score(o);
   if (o.sampling.draws() && o.all_positions)
     throw UsageError("--all-positions: a draw follows the last position; leave the sampling flags out.");
   Engine engine = open_engine(o.model);
@@ -167,8 +201,11 @@ Action define_predict(CLI::App& app) {
   add_prompt_options(app, o->prompt, true);
   add_count(app, "--top", o->top, 1, 1 << 20, "Tokens to show for each position (default 10)");
   app.add_flag("--all-positions", o->all_positions, "Predict after every token of the prompt, not only after the last");
+  app.add_flag("--score", o->score, "Show the log-probability of each token of the prompt itself, and the perplexity, instead");
   add_draw_flags(app, o->sampling);
   add_model_options(app, o->model);
+  add_lora_option(app, o->model);
+  add_cache_types(app, o->model);
   return [o] { predict(*o); };
 }
 
@@ -178,7 +215,8 @@ const Command predict_command = {
     "predict", "Predict the next token",
     "The prompt is a text, token ids or a file of texts. The table shows pieces as the vocabulary spells them, with their "
     "probabilities and bars. With --all-positions there is one line for each position, with the piece that actually "
-    "follows in brackets. With sampling flags a column shows the probability that `vitrine generate` samples each token. "
+    "follows in brackets. --score shows how likely the prompt's own tokens are. With sampling flags a column shows the "
+    "probability that `vitrine generate` samples each token. "
     "A model in both directions fills masks: the table is of each [MASK] of the text, as in \"The [MASK] of France\", "
     "and with --all-positions of the token at each position itself. --compute, --exact, quantized weights and the number of "
     "tokens in one step round differently, so the last digits of a probability can differ between them (docs/numerics.md).",

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/plural.h"
 #include "cli/commands.h"
+#include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -91,6 +92,7 @@ Action define_trace(CLI::App& app) {
       ->required()
       ->check(not_empty());
   add_model_options(app, o->model);
+  add_lora_option(app, o->model);
   return [o] { run_trace(*o); };
 }
 

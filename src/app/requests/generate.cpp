@@ -1,7 +1,14 @@
 // generate: a text. steer: the same without and with changes to the model.
 #include "generate/generate.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/shell_word.h"
 #include "generate/sampling_options.h"
+#include "intervene/recipe.h"
 #include "ops/listening.h"
 #include "requests/shared.h"
 
@@ -35,6 +42,34 @@ SamplingOptions read_drawn(const Fields& fields) {
   read_sampling_numbers(fields, sampling);
   sampling.seed = static_cast<uint64_t>(fields.integer("seed").value_or(0));
   return sampling;
+}
+
+std::optional<std::vector<std::string>> generate_words(const Engine& engine, const GenerateOptions& o) {
+  if (o.constraint != nullptr || o.min_tokens > 0) return {};
+  std::vector<std::string> words = {"generate", "--json", fmt::format("--max-tokens={}", o.max_tokens)};
+  const SamplingOptions &s = o.sampling, usual;
+  const auto add = [&](std::string flag, const std::string& value) {
+    std::ranges::replace(flag, '_', '-');
+    words.push_back("--" + flag + "=" + shell_word(value));
+  };
+  for (const SamplingOption& option : sampling_options())
+    if (const auto value = option.get(s); value && value != option.get(usual)) add(option.name, option.json(s).dump());
+  if (s.order != usual.order) add("samplers", sampling_order_text(s.order));
+  for (const auto& [token, bias] : s.logit_bias) add("logit-bias", fmt::format("{}={}", token, bias));
+  if (s.dry_multiplier != 0 && s.dry_sequence_breakers != usual.dry_sequence_breakers) {
+    for (const std::string& breaker : s.dry_sequence_breakers) add("dry-sequence-breaker", breaker);
+    if (s.dry_sequence_breakers.empty()) add("dry-sequence-breaker", "none");
+  }
+  add("seed", std::to_string(s.seed));
+  for (const std::string& stop : o.stops) add("stop", stop);
+  if (o.ignore_eos || o.eos.empty())
+    words.emplace_back("--ignore-eos");
+  else if (o.eos != engine.end_tokens())
+    add("eos", fmt::format("{}", fmt::join(o.eos, ",")));
+  const CacheTypes types = engine.decoding_types();
+  words.insert(words.end(),
+               {"--cache-type-k", std::string(name_of(types.keys)), "--cache-type-v", std::string(name_of(types.values))});
+  return words;
 }
 
 namespace {
@@ -87,6 +122,13 @@ RequestAnswer steered(const Host& host, Fields& fields) {
   answer.json["before"] = continued(host, ids, options, nullptr);
   answer.json["after"] = continued(host, ids, options, edits.get());
   answer.json["seed"] = options.sampling.seed;
+  const OrderedJson recipe = {{"prompt", {{"tokens", ids}}}, {"interventions", *changes}};
+  answer.json["yaml"] = to_yaml(checked_recipe(recipe, "edits", host.engine.shape().n_heads));
+  std::optional<std::vector<std::string>> words = generate_words(host.engine, options);
+  if (words) {
+    words->insert(words->end(), {"--edits", "recipe.yaml"});
+    answer.add_command(host, *words, ids);
+  }
   return answer;
 }
 

@@ -1,6 +1,10 @@
 // score: log-probabilities of prompts' tokens.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
 
+#include "base/shell_word.h"
 #include "requests/shared.h"
 
 namespace vitrine {
@@ -25,6 +29,17 @@ OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int3
   return {
       {"results", std::move(results)},
       {"definition", "nll: the mean of -log p of all tokens but the first, each given those before it; perplexity: exp(nll)"}};
+}
+
+std::vector<std::string> score_words(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts) {
+  std::string tokens;
+  for (const std::vector<int32_t>& ids : prompts) tokens += (tokens.empty() ? "" : ";") + fmt::format("{}", fmt::join(ids, ","));
+  std::vector<std::string> words = {"predict", "--score", "--json", "--tokens", shell_word(tokens)};
+  const CacheTypes types = engine.decoding_types();
+  if (types.keys != DType::f32 || types.values != DType::f32)
+    words.insert(words.end(),
+                 {"--cache-type-k", std::string(name_of(types.keys)), "--cache-type-v", std::string(name_of(types.values))});
+  return words;
 }
 
 namespace {

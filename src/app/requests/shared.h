@@ -53,5 +53,10 @@ OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int3
                         const std::vector<std::vector<float>>& logprobs);
 /// Of Host::command: `vitrine trace` of these hooks.
 std::vector<std::string> trace_words(const std::vector<std::string>& hooks);
+/// `vitrine predict --score` of these prompts.
+std::vector<std::string> score_words(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts);
+/// `vitrine generate` with these options, without its prompt; none where the options have what has no flag: a constraint, or a
+/// number of tokens before the end.
+std::optional<std::vector<std::string>> generate_words(const Engine& engine, const GenerateOptions& options);
 
 }  // namespace vitrine

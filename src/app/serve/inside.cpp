@@ -1,5 +1,7 @@
 #include "serve/inside.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/shell_word.h"
@@ -69,16 +71,14 @@ Host host_of(Service& service, InsideRun* run) {
 
 OrderedJson command_line(const Service& service, const std::vector<std::string>& words, const ScaledAdapters& adapters,
                          const std::vector<int32_t>& ids) {
-  const bool beside = service.engine().opened().adapter != nullptr;  // which the options name
-  if (adapters.size() > (beside ? 0 : 1) || (adapters.size() == 1 && adapters[0].scale != 1)) return nullptr;
   std::string line = "vitrine";
   for (const std::string& word : words) line += " " + word;
   for (size_t i = 0; i < ids.size(); ++i) line += (i == 0 ? " --tokens " : ",") + std::to_string(ids[i]);
   line += " --model " + shell_word(service.shown_path());
   if (const std::string& options = service.options().command_options; !options.empty()) line += " " + options;
-  if (!adapters.empty()) {
-    const std::string& directory = adapters[0].adapter->directory();
-    line += " --adapter " + shell_word(service.options().show_paths ? directory : last_part(directory));
+  for (const auto& [adapter, scale] : adapters) {
+    const std::string& directory = adapter->directory();
+    line += " --lora " + shell_word(fmt::format("{}:{}", service.options().show_paths ? directory : last_part(directory), scale));
   }
   return line;
 }

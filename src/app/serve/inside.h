@@ -40,9 +40,8 @@ class InsideRun {
 /// The host of requests of this model (requests/request.h), which run in `run`; null: none runs.
 Host host_of(Service& service, InsideRun* run = nullptr);
 
-/// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers; null
-/// where adapters act that --adapter cannot name: several, or another scale than 1. Its words are as a
-/// shell reads them (shell_word). Without ids: no --tokens.
+/// "vitrine picture logit-lens --json --tokens 2,651 --model M": a command line that gives the same numbers. `words` are as
+/// a shell reads them (shell_word). Without ids: no --tokens.
 OrderedJson command_line(const Service& service, const std::vector<std::string>& words, const ScaledAdapters& adapters,
                          const std::vector<int32_t>& ids = {});
 }  // namespace vitrine::serve

@@ -11,8 +11,8 @@ namespace {
 
 class ScoreAnswer final : public Answer {
  public:
-  ScoreAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, Fields fields)
-      : Answer(service, std::move(exchange), false), fields_(std::move(fields)) {}
+  ScoreAnswer(Service& service, std::shared_ptr<http::Exchange> exchange, Fields fields, ScaledAdapters adapters)
+      : Answer(service, std::move(exchange), false), fields_(std::move(fields)), adapters_(std::move(adapters)) {}
 
  private:
   std::string whole_text() override { return RequestAnswer{whole()}.text(fields_); }
@@ -25,10 +25,13 @@ class ScoreAnswer final : public Answer {
       for (const PromptToken& token : choice.scored)
         if (token.logprob) logprobs.back().push_back(*token.logprob);
     }
-    return scores_json(service().engine(), prompts, logprobs);
+    OrderedJson json = scores_json(service().engine(), prompts, logprobs);
+    json["command"] = command_line(service(), score_words(service().engine(), prompts), adapters_);
+    return json;
   }
 
   const Fields fields_;
+  const ScaledAdapters adapters_;
 };
 
 }  // namespace
@@ -39,7 +42,7 @@ void score(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   if (const OrderedJson* several = fields.find("prompts")) check_streams(service, several->size(), "prompts");
   std::vector<std::vector<int32_t>> prompts = read_prompts(host_of(service), fields);
   const ScaledAdapters adapters = read_adapters(fields, service);
-  const auto answer = std::make_shared<ScoreAnswer>(service, exchange, std::move(fields));
+  const auto answer = std::make_shared<ScoreAnswer>(service, exchange, std::move(fields), adapters);
   for (size_t i = 0; i < prompts.size(); ++i) {
     Work work;
     work.prompt = std::move(prompts[i]);

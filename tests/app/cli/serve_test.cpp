@@ -153,6 +153,57 @@ TEST_F(ServeCommand, CommandLinesHavePathsWhereOnlyThisMachineHasAccess) {
   EXPECT_EQ(told("Authorization: Bearer sk-key\r\n"), "--model model --adapter adapter");
 }
 
+// With adapters, edits, seeds and stop strings.
+TEST_F(ServeCommand, CommandLinesOfAnswersGiveTheirNumbers) {
+  const std::string model = VITRINE_GOLDEN "/models/llama/model";
+  start({"--model", model, "--lora", VITRINE_GOLDEN "/lora/llama/adapter", "--lora", VITRINE_GOLDEN "/lora/mixed/second",
+         "--exact"});
+  const Json ids = {3, 17, 4, 5, 9, 12, 7, 21, 6, 8, 30};
+  const Json lora = {{{"id", 0}, {"scale", 0.5}}, {{"id", 1}, {"scale", -1.5}}};
+  const auto answer = [&](const std::string& path, Json request) {
+    request["lora"] = path == "/v1/attribute" ? Json::array() : lora;  // which has gradients of the plain model alone
+    const http::Reply reply = http::Client(port_).ask(http::post(path, request.dump(), "Content-Type: application/json\r\n"));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return parse_json(reply.body, path);
+  };
+  const auto run = [&](const std::string& command) {
+    EXPECT_TRUE(command.starts_with("vitrine ")) << command;
+    const std::string line = "cd \"$1\" && \"$0\"" + command.substr(command.find(' '));
+    const Outcome outcome = run_program({"/bin/sh", "-c", line, VITRINE_PROGRAM, scratch_.path()});
+    EXPECT_EQ(outcome.code, 0) << command << "\n" << outcome.err;
+    return outcome.json();
+  };
+
+  const Json scores = answer("/v1/score", {{"prompts", {ids, {5, 9, 12}}}});
+  EXPECT_EQ(run(scores.at("command")).at("results"), scores.at("results"));
+
+  const Json attribution =
+      answer("/v1/attribute", {{"prompt", ids}, {"token", 9}, {"against", 4}, {"steps", 3}, {"baseline", "zero"}});
+  const Json again = run(attribution.at("command"));
+  for (const char* key : {"token", "value", "saliency", "gradient_input", "integrated"})
+    EXPECT_EQ(again.at(key), attribution.at(key)) << key;
+
+  const Json steered = answer(
+      "/v1/steer", {{"prompt", ids},
+                    {"max_tokens", 12},
+                    {"temperature", 1.5},
+                    {"top_k", 40},
+                    {"frequency_penalty", -0.5},
+                    {"logit_bias", {{"7", -2.5}}},
+                    {"seed", 17},
+                    {"ignore_eos", true},
+                    {"edits", {{{"head", "1.1"}, {"do", "zero"}}, {{"hook", "resid_post.0"}, {"do", "scale"}, {"by", 1.5}}}}});
+  scratch_.write("recipe.yaml", steered.at("yaml").get<std::string>());
+  std::string command = steered.at("command");
+  const Json after = run(command);
+  EXPECT_EQ(after.at("tokens"), steered.at("after").at("tokens"));
+  EXPECT_EQ(after.at("logprobs"), steered.at("after").at("logprobs"));
+  const std::string edits = " --edits recipe.yaml";
+  ASSERT_NE(command.find(edits), std::string::npos) << command;
+  EXPECT_EQ(run(command.erase(command.find(edits), edits.size())).at("tokens"), steered.at("before").at("tokens"));
+  EXPECT_NE(steered.at("before").at("tokens"), steered.at("after").at("tokens"));
+}
+
 // Another program writes over the model's file. A sanitizer's own handler is asked to leave SIGBUS alone.
 TEST_F(ServeCommand, NamesAModelThatIsCutWhileItRuns) {
   for (const char* options : {"ASAN_OPTIONS", "TSAN_OPTIONS"}) {
