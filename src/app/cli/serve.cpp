@@ -21,6 +21,7 @@
 #include "cli/session.h"
 #include "cli/stop_signals.h"
 #include "cli/study.h"
+#include "hub/pull.h"
 #include "model/abilities.h"
 #include "serve/model_routes.h"
 #include "serve/routes.h"
@@ -114,6 +115,11 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
   common.most_inside = std::clamp(http.request_threads - 1, 1, common.most_inside);
   common.answer_bytes = http.answer_bytes;
   common.show_paths = http.keys.empty() && !http.no_auth;  // only this machine has access
+  if (common.show_paths || !http.keys.empty())
+    common.pull = [](const std::string& name, const std::function<void(const serve::PullStep&)>& progress) {
+      pull(read_pull_name(name, "main"), hub_settings(),
+           [&](const PullProgress& now) { progress({now.arrived, now.total, now.file}); });
+    };
   common.quotas = quotas;
   common.requests = requests;
 
@@ -143,6 +149,7 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
       answers.command_options = command_options(told);
       if (several) answers.name = model.name;
       if (model.main) {
+        if (!o.service.draft.empty()) answers.draft = std::make_shared<Engine>(o.service.draft, EngineOptions{.threads = 1});
         if (!o.lens.empty()) answers.lens = open_lens(o.lens, engine);
         answers.lens_file = shown(o.lens);
       } else {

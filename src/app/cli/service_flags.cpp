@@ -63,9 +63,15 @@ serve::ServiceOptions ServiceFlags::service() const {
   options.strict_fields = strict_fields;
   options.share_prefixes = share_prefixes;
   options.slots = !no_slots;
+  if (!slot_folder.empty() && !std::filesystem::is_directory(slot_folder))
+    throw UsageError("--slot-save-path is " + slot_folder + ", which is no folder; make it first");
+  options.slot_folder = slot_folder;
   options.metrics = !no_metrics;
   options.stuck_seconds = stuck_seconds;
   options.lookup = lookup;
+  if (lookup > 0 && !draft.empty()) throw UsageError("--lookup and --draft contradict each other; give one of them.");
+  if (draft_tokens > 0 && draft.empty()) throw UsageError("--draft-tokens needs --draft.");
+  if (draft_tokens > 0) options.draft_tokens = draft_tokens;
   options.mask_seconds = mask_seconds;
   options.request_seconds = request_seconds;
   options.adapters = adapters_of(*this);
@@ -167,6 +173,15 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   add_count(app, "--context", flags.context, 0, int64_t{1} << 31, "Context length of a sequence; 0 (default): the model's");
   add_count(app, "--lookup", flags.lookup, 0, kMostDrafts,
             "Draft up to N tokens per step by prompt lookup in requests without the field (default 0: none)");
+  app.add_option(
+         "--draft", flags.draft,
+         "A much smaller model of the same vocabulary, which drafts tokens that the first model verifies in one step while "
+         "few sequences run. The output is the same")
+      ->type_name("MODEL")
+      ->check(not_empty());
+  add_count(app, "--draft-tokens", flags.draft_tokens, 1, kMostDrafts,
+            "With --draft: tokens to draft for each step in requests without the field (default " +
+                std::to_string(kDefaultDrafts) + ")");
   app.add_option("--lora", flags.lora,
                  "The folder of a LoRA adapter for requests that choose none, and after a colon its scale (default 1). May be "
                  "repeated")
@@ -189,6 +204,10 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   add_count(app, "--max-loras", flags.most_loras, 0, 1 << 16, "Adapters that may be loaded at once (default 16)");
   add_count(app, "--lora-mb", flags.lora_mb, 0, int64_t{1} << 30, "MiB of their weights, as f32 (default 1024)");
   app.add_flag("--no-slots", flags.no_slots, "GET /slots returns 501");
+  app.add_option("--slot-save-path", flags.slot_folder,
+                 "Let POST /slots/{id} save the keys and values of texts to files in this folder, and restore them")
+      ->type_name("FOLDER")
+      ->check(not_empty());
   app.add_flag("--no-metrics", flags.no_metrics, "GET /metrics returns 501");
   app.add_flag("--no-page", flags.no_page, "The web pages at / and /explain return 404");
   app.add_option(

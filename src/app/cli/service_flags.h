@@ -10,10 +10,10 @@
 namespace vitrine::cli {
 
 struct ServiceFlags {
-  std::string name, template_path, template_variables, tool_parser = "auto", reasoning_format = "auto";
+  std::string name, template_path, template_variables, slot_folder, draft, tool_parser = "auto", reasoning_format = "auto";
   std::vector<std::string> aliases;
   bool any_model = false, strict_fields = false, share_prefixes = false, no_slots = false, no_metrics = false, no_page = false;
-  int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0, lookup = 0;
+  int64_t parallel = 64, queue = 512, prefill_rows = 0, cache_mb = 0, prefix_mb = 0, context = 0, lookup = 0, draft_tokens = 0;
   int64_t queue_per_key = -1, streams_per_key = -1;  // -1: not given
   double mask_seconds = 10, request_seconds = 0, stuck_seconds = 600;
 

@@ -50,7 +50,17 @@ Answer::Answer(Service& service, std::shared_ptr<http::Exchange> exchange, bool 
       streamed_(streamed),
       form_(form) {}
 
-void Answer::add(Work work, size_t prompt, bool include_stop) {
+void Answer::add(Work work, size_t prompt) { add(std::move(work), prompt, false, {}); }
+
+void Answer::add(Work work, size_t prompt, const Sampled& sampled) {
+  work.adapters = sampled.adapters;
+  work.prefix_scope = sampled.cache_salt;
+  work.deadline = sampled.deadline;
+  work.options.drafter = service_.drafter(sampled.drafts);
+  add(std::move(work), prompt, sampled.include_stop, sampled.slot);
+}
+
+void Answer::add(Work work, size_t prompt, bool include_stop, std::optional<int64_t> slot) {
   Choice choice;
   choice.index = choices_.size();
   choice.prompt = prompt;
@@ -58,8 +68,10 @@ void Answer::add(Work work, size_t prompt, bool include_stop) {
   choices_.push_back(std::move(choice));
   work.owner = exchange_->request().owner;
   work.prefix_scope = service_.prefix_scope(work.owner, work.prefix_scope);
+  const bool watched = work.listener != nullptr;  // of which nothing is kept
+  sent_.push_back(
+      {include_stop, watched ? std::nullopt : slot, {{}, std::ssize(work.prompt), work.prefix_scope, !work.adapters.empty()}});
   works_.push_back(std::move(work));
-  include_stop_.push_back(include_stop);
 }
 
 void Answer::start() {
@@ -183,6 +195,7 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
   choice.end = std::move(event);
   choice.ended = true;
   --running_;
+  remember(choice);
   const bool same_prompt = choice.index > 0 && choices_[choice.index - 1].prompt == choice.prompt;
   const int64_t prompt = same_prompt ? 0 : std::ssize(choice.prompt_ids), made = std::ssize(choice.tokens);
   service_.quotas().used(exchange_->request().owner, static_cast<double>(prompt + made));
@@ -191,7 +204,7 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
   if (choice.end.end == End::cancelled) fail(cancelled());
   if (answered_) return;
   choice.tail = choice.end.text;
-  if (include_stop_[choice.index] && choice.end.stop_string) choice.tail += *choice.end.stop_string;
+  if (sent_[choice.index].include_stop && choice.end.stop_string) choice.tail += *choice.end.stop_string;
   choice.text += choice.tail;
   if (streamed_) on_end(choice);
   if (running_ > 0) return;
@@ -205,6 +218,16 @@ void Answer::take_end(Choice& choice, EndEvent&& event) {
     answered_ = true;
     exchange_->respond(std::move(response));
   }
+}
+
+// For POST /slots/{id}.
+void Answer::remember(const Choice& choice) {
+  Sent& sent = sent_[choice.index];
+  if (!sent.slot || service_.options().slot_folder.empty()) return;
+  SlotText text = std::move(sent.text);
+  text.tokens = choice.prompt_ids;
+  for (const Token& token : choice.tokens) text.tokens.push_back(token.id);
+  service_.slot_texts().remember(exchange_->request().owner, *sent.slot, std::move(text));
 }
 
 void Answer::fail(const ApiError& error) {

@@ -2,6 +2,7 @@
 // One request's streams and what is made of them: an endpoint derives from Answer and forms its JSON.
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "http/exchange.h"
 #include "schedule/scheduler.h"
 #include "serve/api_error.h"
+#include "serve/sampling_fields.h"
 #include "serve/service.h"
 
 namespace vitrine::serve {
@@ -53,9 +55,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
 
-  /// A stream of the request; `prompt` counts its prompts. work.prefix_scope is the request's cache_salt, to which its owner is
-  /// added here.
-  void add(Work work, size_t prompt = 0, bool include_stop = false);
+  /// A stream of the request; `prompt` counts its prompts. The owner of its prefixes is set here.
+  void add(Work work, size_t prompt = 0);
+  /// One whose tokens are sampled: what of `sampled` is not its options is set here.
+  void add(Work work, size_t prompt, const Sampled& sampled);
   /// Submits what was added. Errors: as Scheduler::submit; then nothing runs and nothing was answered.
   void start();
 
@@ -99,6 +102,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void take_token(Choice& choice, TokenEvent&& event);
   void take_end(Choice& choice, EndEvent&& event);
   void hold(const std::vector<TokenLogprob>& most_likely);
+  void add(Work work, size_t prompt, bool include_stop, std::optional<int64_t> slot);
+  void remember(const Choice& choice);
   void fail(const ApiError& error);
   ApiError cancelled() const;
 
@@ -110,7 +115,12 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   std::vector<Choice> choices_;
   std::vector<Work> works_;
-  std::vector<bool> include_stop_;
+  struct Sent {  // of each choice
+    bool include_stop;
+    std::optional<int64_t> slot;  // none: the text cannot be saved
+    SlotText text;                // without tokens
+  };
+  std::vector<Sent> sent_;
   // Of the thread of answers.
   std::shared_ptr<http::Stream> stream_;
   size_t running_ = 0;

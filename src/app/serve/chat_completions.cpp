@@ -257,13 +257,10 @@ void chat_completions(Service& service, const std::shared_ptr<http::Exchange>& e
     Work work;
     work.prompt = prompt;
     work.options = sampled.options;
-    work.adapters = sampled.adapters;
-    work.prefix_scope = sampled.cache_salt;
-    work.deadline = sampled.deadline;
     work.stream = i;
     work.top = top;
     work.listener = watch->listener(0);
-    answer->add(std::move(work), 0, sampled.include_stop);
+    answer->add(std::move(work), 0, sampled);
   }
   answer->start();
 }

@@ -296,14 +296,11 @@ void completions(Service& service, const std::shared_ptr<http::Exchange>& exchan
       Work work;
       work.prompt = texts.prompts[p];
       work.options = sampled.options;
-      work.adapters = sampled.adapters;
-      work.prefix_scope = sampled.cache_salt;
-      work.deadline = sampled.deadline;
       work.stream = sampled.stream(p, i, best_of);
       work.top = logprobs.value_or(0);
       work.prompt_top = prompt_top;
       work.listener = watch->listener(p);
-      answer->add(std::move(work), p, sampled.include_stop);
+      answer->add(std::move(work), p, sampled);
     }
   answer->start();
 }

@@ -283,12 +283,9 @@ void complete(Service& service, const std::shared_ptr<http::Exchange>& exchange,
       Work work;
       work.prompt = prompts[p].ids;
       work.options = sampled.options;
-      work.adapters = sampled.adapters;
-      work.prefix_scope = sampled.cache_salt;
-      work.deadline = sampled.deadline;
       work.stream = sampled.stream(p, i, n);
       work.top = top;
-      answer->add(std::move(work), p, sampled.include_stop);
+      answer->add(std::move(work), p, sampled);
     }
   answer->start();
 }

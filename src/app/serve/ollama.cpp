@@ -244,10 +244,9 @@ void run_text(Service& service, const std::shared_ptr<http::Exchange>& exchange,
   Work work;
   work.prompt = request.prompt.ids;
   work.options = std::move(sampled.options);
-  work.adapters = std::move(sampled.adapters);
   work.top = top;
   const auto answer = std::make_shared<OllamaAnswer>(service, exchange, streamed, std::move(request));
-  answer->add(std::move(work), 0, sampled.include_stop);
+  answer->add(std::move(work), 0, sampled);
   answer->start();
 }
 

@@ -206,7 +206,6 @@ void ollama_show(Service& service, const std::shared_ptr<http::Exchange>& exchan
 
 void ollama_manage(Service& service, const std::shared_ptr<http::Exchange>& exchange) {
   static const std::map<std::string, const char*> instead = {
-      {"pull", "`vitrine pull NAME` downloads a model, and `vitrine serve --model NAME` serves it"},
       {"push", "upload its files with the tools of the place where they shall go"},
       {"create", "`vitrine convert` writes and quantizes models, and `vitrine serve --model NAME --template FILE` serves one"},
       {"copy", "`vitrine serve --alias NAME` gives it another name"},

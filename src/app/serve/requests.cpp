@@ -103,9 +103,7 @@ void inside_request(Service& service, const std::shared_ptr<http::Exchange>& exc
   if (!live) {
     host.generation = [&](const Fields& given, size_t prompt_tokens) {
       check_room(service, prompt_tokens, "prompt");
-      GenerateOptions options = read_sampling(given, service, openai_sampling()).options;
-      options.drafter = nullptr;  // edits act on rows that a draft would add
-      return options;
+      return read_sampling(given, service, openai_sampling()).options;  // no drafts: edits act on rows that these would add
     };
     host.command = [&](const std::vector<std::string>& words, const std::vector<int32_t>& ids) {
       return command_line(service, words, adapters, ids);

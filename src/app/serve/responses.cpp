@@ -425,12 +425,9 @@ void responses(Service& service, const std::shared_ptr<http::Exchange>& exchange
   Work work;
   work.prompt = request.prompt.ids;
   work.options = sampled.options;
-  work.adapters = sampled.adapters;
-  work.prefix_scope = sampled.cache_salt;
-  work.deadline = sampled.deadline;
   work.listener = request.watch->listener(0);
   const auto answer = std::make_shared<ResponseAnswer>(service, exchange, streamed, std::move(request));
-  answer->add(std::move(work), 0, sampled.include_stop);
+  answer->add(std::move(work), 0, sampled);
   answer->start();
 }
 

@@ -11,6 +11,7 @@
 #include "requests/shared.h"
 #include "serve/grammars.h"
 #include "serve/lora.h"
+#include "serve/slots.h"
 #include "serve/token_text.h"
 
 namespace vitrine::serve {
@@ -116,8 +117,9 @@ const std::vector<Field>& sampling_fields() {
     const Field drafts{
         "speculative.n_max",
         integer,
-        "Maximum tokens, up to 7, to draft for each step by prompt lookup: those that followed the last tokens earlier in "
-        "the text. The output is the same. 0: none. Default: --lookup of the server.",
+        "Maximum tokens, up to 7, to draft for each step: by the server's draft model, or without one by prompt lookup, those "
+        "that followed the last tokens earlier in the text. The output is the same. 0: none. Default: --draft-tokens or --lookup "
+        "of the server.",
         Use::honored,
         0,
         1e9};
@@ -126,6 +128,10 @@ const std::vector<Field>& sampling_fields() {
          "Cached prefixes of prompts are shared only with requests that have the same salt, up to 256 bytes, and the "
          "same key or address.",
          Use::honored});
+    fields.push_back(
+        {"id_slot", integer,
+         "The slot under which the text can be saved with POST /slots/{id}; it chooses nothing else. Absent or -1: 0.",
+         Use::honored, -1, 65535});
     fields.push_back(
         {"timeout", type::number,
          "Seconds for the whole answer, after which it ends with the error `timeout` (408). At most, and by default, "
@@ -147,7 +153,6 @@ const std::vector<Field>& foreign_fields() {
       Field::ignored("prompt_cache_key", "Prompts of one key with a common prefix always share it; `cache_salt` separates them."),
       Field::ignored("prompt_cache_retention", "Prefixes are kept as long as there is memory."),
       Field::ignored("cache_prompt", "Prompts of one key with a common prefix always share it; the output is the same."),
-      Field::ignored("id_slot", "Sequences have no fixed slots."),
       Field::ignored("n_cache_reuse", "Prefixes of prompts are shared as a whole."),
       Field::ignored("repeat_last_n", "The repetition penalty covers the whole prompt and text."),
       Field::ignored("skip_special_tokens", "The end token is never part of the text; other control tokens are shown by name."),
@@ -202,12 +207,12 @@ Sampled read_sampling(const Fields& fields, const Service& service, const Sampli
   o.constraint = read_grammar(fields, service);
   sampled.adapters = read_adapters(fields, service);
   sampled.cache_salt = read_salt(fields);
+  sampled.slot = std::max<int64_t>(fields.integer("id_slot").value_or(-1), 0);
+  check_slot(service, sampled.slot, "id_slot");
   double seconds = service.options().request_seconds;
   if (const std::optional<double> asked = fields.number("timeout")) seconds = seconds > 0 ? std::min(seconds, *asked) : *asked;
   if (seconds > 0) sampled.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(std::llround(1e3 * seconds));
-  if (const int64_t drafts = fields.integer("speculative.n_max").value_or(service.options().lookup); drafts > 0)
-    o.drafter =  // keeps nothing, so all texts of the request share it
-        std::make_shared<LookupDrafter>(std::min(drafts, kMostDrafts));
+  sampled.drafts = std::min(fields.integer("speculative.n_max").value_or(service.usual_drafts()), kMostDrafts);
   return sampled;
 }
 

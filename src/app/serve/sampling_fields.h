@@ -22,6 +22,8 @@ struct Sampled {
   ScaledAdapters adapters;                                                                        // Work::adapters
   std::string cache_salt;                                                                         // empty: none
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();  // Work::deadline
+  int64_t drafts = 0;         // tokens to draft for each step (Service::drafter); 0: none
+  int64_t slot = 0;           // by which its text can be saved (serve/slots.h)
   bool include_stop = false;  // the text ends with the stop string that ended it
   bool seeded = false;        // the request gives the seed: a prompt's texts are then those that it has alone
 

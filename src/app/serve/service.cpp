@@ -7,11 +7,13 @@
 #include <random>
 
 #include "base/fnv.h"
-#include "generate/speculate.h"
+#include "model/fingerprint.h"
 #include "vitrine/version.h"
 
 namespace vitrine::serve {
 namespace {
+
+constexpr int64_t kDraftReads = 256;  // tokens of a prompt between two steps
 
 // Service::chat_is_plain(). BOS comes by the tokenizer's rule.
 constexpr const char* kPlainTemplate =
@@ -57,15 +59,29 @@ Service::Service(Engine& engine, const SchedulerOptions& scheduling, ServiceOpti
       chat_reads_tools_(chat_ && chat_->reads_tools()),
       adapters_(adapters_of(engine, name_, options_)),
       end_tokens_(engine.end_tokens()),
+      draft_(options_.draft == nullptr
+                 ? nullptr
+                 : std::make_shared<const ModelDrafter>(engine, options_.draft, options_.draft_tokens, kDraftReads)),
       scheduler_(std::make_shared<Scheduler>(engine, scheduling)) {
   if (options_.quotas == nullptr) options_.quotas = std::make_shared<Quotas>(std::vector<KeyQuota>());
-  if (options_.lookup > 0) check_goes_back(engine);
+  if (options_.lookup > 0 || options_.draft != nullptr) check_goes_back(engine);
 }
 
 const GrammarCompiler& Service::grammars() const {
   std::call_once(grammars_once_,
                  [this] { grammars_ = std::make_unique<GrammarCompiler>(engine_.tokenizer(), engine_.shape().vocab_size); });
   return *grammars_;
+}
+
+std::shared_ptr<Drafter> Service::drafter(int64_t drafts) const {
+  if (drafts <= 0) return nullptr;
+  if (draft_ != nullptr) return draft_->another(drafts);
+  return std::make_shared<LookupDrafter>(drafts);
+}
+
+uint64_t Service::model_fingerprint() {
+  std::call_once(fingerprint_once_, [this] { model_fingerprint_ = vitrine::fingerprint_of(engine_.opened()); });
+  return model_fingerprint_;
 }
 
 std::string Service::model_named(const std::optional<std::string>& wanted) const {

@@ -2,6 +2,7 @@
 // What the routes share: the running model, its scheduler, its chat template, and the thread that forms answers.
 #include <atomic>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "generate/chat.h"
+#include "generate/speculate.h"
 #include "grammar/grammar.h"
 #include "http/exchange.h"
 #include "runtime/engine.h"
@@ -17,6 +19,7 @@
 #include "serve/api_error.h"
 #include "serve/quotas.h"
 #include "serve/request_metrics.h"
+#include "serve/slot_texts.h"
 #include "serve/task_thread.h"
 
 namespace vitrine {
@@ -24,6 +27,14 @@ struct TunedLens;
 }
 
 namespace vitrine::serve {
+
+/// How far a model of the hub has come.
+struct PullStep {
+  uint64_t arrived = 0, total = 0;  // bytes of this run
+  std::string file;
+};
+/// Fetches a model of the hub by the name that `vitrine pull` takes. `progress` must not throw.
+using PullModel = std::function<void(const std::string& name, const std::function<void(const PullStep&)>& progress)>;
 
 struct ServiceOptions {
   std::string name;                          // what the model is called in answers; empty: the last part of Engine::name()
@@ -48,12 +59,16 @@ struct ServiceOptions {
   double request_seconds = 0;                     // for the texts of a request, which may ask for less; 0: no limit
   size_t answer_bytes = size_t{64} << 20;         // of an answer's text, for endpoints whose answers grow with what is sent
   int64_t lookup = 0;                             // tokens drafted by prompt lookup in requests that do not say how many; 0: none
+  std::shared_ptr<const Engine> draft = {};       // a model that drafts, in the place of prompt lookup; null: none
+  int64_t draft_tokens = kDefaultDrafts;          // by it, in requests that do not say how many
   std::vector<AdapterToLoad> adapters = {};       // loaded before anything runs
   AdapterLimits adapter_limits = {};
   std::shared_ptr<const TunedLens> lens = {};  // that requests may look through, and its file
   std::string lens_file = {};
   // Requests of all keys and addresses share cached prefixes; else only those of the same key or address do.
   bool share_prefixes = false;
+  std::string slot_folder = {};                    // where POST /slots/{id} saves (serve/slots.h); empty: nowhere
+  PullModel pull = {};                             // for POST /api/pull; null: it is refused
   bool slots = true, metrics = true, page = true;  // whether GET /slots, GET /metrics and the web pages answer
   bool show_paths = false;   // answers have the paths of model and adapters, so that command lines run; else names
   double stuck_seconds = 0;  // a step or a job that takes longer is stuck; 0: none is
@@ -111,6 +126,16 @@ class Service {
   Quotas& quotas() { return *options_.quotas; }
   /// Tokens of a prompt and of a text of this request, for its line in the log and for its key.
   void count_tokens(http::Exchange& exchange, int64_t prompt, int64_t made);
+  /// Held by who fetches a model.
+  std::mutex& pulling() { return pulling_; }
+  SlotTexts& slot_texts() { return slot_texts_; }
+  /// Tokens that are drafted for each step where a request does not say how many; 0: none.
+  int64_t usual_drafts() const { return draft_ != nullptr ? options_.draft_tokens : options_.lookup; }
+  /// Drafts up to so many tokens for one text; 0: null.
+  std::shared_ptr<Drafter> drafter(int64_t drafts) const;
+  Numerics numerics() const { return engine_.context().numerics; }
+  /// Of the whole model (model/fingerprint.h); reads it at the first call.
+  uint64_t model_fingerprint();
   /// Held by who takes a step of training, which needs memory for a copy of the weights.
   std::mutex& training() { return training_; }
 
@@ -128,7 +153,11 @@ class Service {
   mutable std::unique_ptr<const GrammarCompiler> grammars_;
   std::vector<int32_t> end_tokens_;
   std::atomic<int> inside_{0};
-  std::mutex training_;
+  std::shared_ptr<const ModelDrafter> draft_;  // for no text; each has another one
+  SlotTexts slot_texts_;
+  std::once_flag fingerprint_once_;
+  uint64_t model_fingerprint_ = 0;
+  std::mutex training_, pulling_;
   TaskThread answers_;  // ends behind the scheduler, whose last words it tells
   std::shared_ptr<Scheduler> scheduler_;
 };

@@ -70,10 +70,23 @@ std::vector<int32_t> LookupDrafter::draft(std::span<const int32_t> text, int64_t
   return {};
 }
 
-ModelDrafter::ModelDrafter(Engine& target, std::shared_ptr<const Engine> draft, int64_t n_tokens)
-    : target_(target), draft_(std::move(draft)), n_tokens_(checked_count(n_tokens)) {
+ModelDrafter::ModelDrafter(Engine& target, std::shared_ptr<const Engine> draft, int64_t n_tokens, int64_t most_read)
+    : target_(target), draft_(std::move(draft)), n_tokens_(checked_count(n_tokens)), most_read_(most_read) {
   check_same_tokens(target, *draft_);
   check_goes_back(*draft_);
+  begin();
+}
+
+ModelDrafter::ModelDrafter(const ModelDrafter& like, int64_t n_tokens)
+    : target_(like.target_), draft_(like.draft_), n_tokens_(checked_count(n_tokens)), most_read_(like.most_read_) {
+  begin();
+}
+
+std::shared_ptr<ModelDrafter> ModelDrafter::another(int64_t n_tokens) const {
+  return std::shared_ptr<ModelDrafter>(new ModelDrafter(*this, n_tokens));
+}
+
+void ModelDrafter::begin() {
   const int64_t context = draft_->shape().context_length;
   context_ = context > 0 ? context : INT32_MAX;  // positions are 32-bit
   cache_ = draft_->decoding_cache(context_);     // memory is taken as positions are written
@@ -93,12 +106,17 @@ std::vector<int32_t> ModelDrafter::draft(std::span<const int32_t> text, int64_t 
     seen_.resize(static_cast<size_t>(known));
   }
   const Unheard unheard(target_.context());
-  std::vector<int32_t> drafted = {likeliest_after(text.subspan(seen_.size()))};
-  while (std::ssize(drafted) < most) drafted.push_back(likeliest_after(std::span(&drafted.back(), 1)));
+  const std::span<const int32_t> unread = text.subspan(seen_.size());
+  if (most_read_ > 0 && std::ssize(unread) > most_read_) {
+    likeliest_after(unread.first(static_cast<size_t>(most_read_)), length);
+    return {};
+  }
+  std::vector<int32_t> drafted = {likeliest_after(unread, length)};
+  while (std::ssize(drafted) < most) drafted.push_back(likeliest_after(std::span(&drafted.back(), 1), length));
   return drafted;
 }
 
-int32_t ModelDrafter::likeliest_after(std::span<const int32_t> tokens) {
+int32_t ModelDrafter::likeliest_after(std::span<const int32_t> tokens, int64_t begun) {
   Context& ctx = target_.context();
   int32_t most_likely = 0;
   const auto chunk = static_cast<size_t>(cache_->largest_step());
@@ -106,7 +124,7 @@ int32_t ModelDrafter::likeliest_after(std::span<const int32_t> tokens) {
     const std::span<const int32_t> part = tokens.subspan(begin, std::min(chunk, tokens.size() - begin));
     const auto frame = ctx.frame();
     Step step;
-    step.add(part, &sequence_, static_cast<int64_t>(tokens.size()));
+    step.add(part, &sequence_, begun);
     const Tensor x = draft_->model().residual(ctx, step);
     if (begin + part.size() == tokens.size()) {
       const int64_t last = step.rows() - 1;

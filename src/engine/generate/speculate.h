@@ -25,6 +25,8 @@ class Drafter {
   virtual ~Drafter() = default;
   /// Tokens that may follow text (prompt and generated tokens, at least one), at most `most` of them; none if it knows none.
   virtual std::vector<int32_t> draft(std::span<const int32_t> text, int64_t most) = 0;
+  /// Texts that may share a step for its proposals to be worth their time.
+  virtual int64_t most_texts() const { return kMostDrafts; }
 };
 
 /// Prompt lookup: the last n tokens of the text, n the largest of 3, 2 and 1 with which they stand in it before, are looked up
@@ -47,15 +49,25 @@ class ModelDrafter final : public Drafter {
   /// tokenizer are used, so that it may run something else meanwhile. n_tokens: proposed at a time, at most. Errors: UsageError
   /// unless n_tokens is in [1, kMostDrafts]; InputError for vocabularies that differ in size or, where both have a tokenizer, in
   /// a piece, and for a draft model whose cache cannot go back (check_goes_back).
-  ModelDrafter(Engine& target, std::shared_ptr<const Engine> draft, int64_t n_tokens);
+  /// most_read: tokens that a call reads; if it is further behind it proposes nothing yet, so that a long prompt does not hold up
+  /// others. 0: all.
+  ModelDrafter(Engine& target, std::shared_ptr<const Engine> draft, int64_t n_tokens, int64_t most_read = 0);
   std::vector<int32_t> draft(std::span<const int32_t> text, int64_t most) override;
+  /// Each text has steps of its own in the draft model.
+  int64_t most_texts() const override { return kMostDraftedTexts; }
+
+  /// One of the same models for another text.
+  std::shared_ptr<ModelDrafter> another(int64_t n_tokens) const;
 
  private:
-  int32_t likeliest_after(std::span<const int32_t> tokens);
+  static constexpr int64_t kMostDraftedTexts = 2;
+  ModelDrafter(const ModelDrafter& like, int64_t n_tokens);
+  void begin();
+  int32_t likeliest_after(std::span<const int32_t> tokens, int64_t begun);
 
   Engine& target_;
   std::shared_ptr<const Engine> draft_;
-  int64_t n_tokens_, context_;
+  int64_t n_tokens_, most_read_, context_ = 0;
   std::unique_ptr<KvCache> cache_;
   CacheSequence sequence_;
   std::vector<int32_t> seen_;  // the tokens in sequence_

@@ -91,11 +91,15 @@ void Running::add_readers(std::vector<Piece>& pieces, std::vector<Stream*> reade
 void Running::add_drafts(std::vector<Piece>& pieces) {
   const auto few = static_cast<int64_t>(kFewRows);
   int64_t free = few - std::ssize(pieces), drafting = 0;
-  for (const Piece& piece : pieces) drafting += piece.stream->sequence().options().drafter != nullptr && !piece.stream->reading();
+  const auto drafts = [&](const Piece& piece) {
+    const auto& drafter = piece.stream->sequence().options().drafter;
+    return drafter != nullptr && !piece.stream->reading() && std::ssize(pieces) <= drafter->most_texts();
+  };
+  for (const Piece& piece : pieces) drafting += drafts(piece);
   for (Piece& piece : pieces) {
     if (free <= 0 || drafting <= 0) return;
     const TokenSequence& sequence = piece.stream->sequence();
-    if (sequence.options().drafter == nullptr || piece.stream->reading()) continue;
+    if (!drafts(piece)) continue;
     const int64_t share = (free + drafting - 1) / drafting;
     --drafting;
     const int64_t most = std::min({share, kMostDrafts, sequence.room_left() - 1});

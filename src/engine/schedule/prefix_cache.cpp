@@ -103,6 +103,24 @@ void PrefixCache::keep(std::span<const int32_t> tokens, CacheSequence sequence, 
   }
 }
 
+int64_t PrefixCache::forget(std::span<const int32_t> tokens, const Kind& kind) {
+  const auto root = roots_.find(kind);
+  if (root == roots_.end()) return 0;
+  Node* kept = nullptr;
+  for (Node* node = root->second.get(); node != nullptr;) {
+    if (node->kept) kept = node;
+    const auto rest = tokens.subspan(static_cast<size_t>(node->length));
+    const auto child = rest.empty() ? node->children.end() : node->children.find(rest.front());
+    const bool whole = child != node->children.end() && alike(rest, child->second->tokens) == std::ssize(child->second->tokens);
+    node = whole ? child->second.get() : nullptr;
+  }
+  if (kept == nullptr) return 0;
+  const int64_t length = kept->length;
+  drop(*kept);
+  prune(kept);
+  return length;
+}
+
 bool PrefixCache::forget_one() {
   if (by_use_.empty()) return false;
   Node* const node = by_use_.begin()->second;

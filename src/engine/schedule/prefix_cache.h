@@ -44,6 +44,9 @@ class PrefixCache {
   /// Keeps a sequence of these tokens, unless others serve in its place. It may take over the place of others.
   void keep(std::span<const int32_t> tokens, CacheSequence sequence, const Kind& kind = {});
 
+  /// Gives up the sequence of the most of these tokens and no others; its length, 0 if there is none.
+  int64_t forget(std::span<const int32_t> tokens, const Kind& kind = {});
+
   /// Gives up the sequence that was found or kept the longest ago. False if there is none.
   bool forget_one();
 

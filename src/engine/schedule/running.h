@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/engine.h"
+#include "schedule/kept_sequences.h"
 #include "schedule/meter.h"
 #include "schedule/mixed_step.h"
 #include "schedule/pace.h"
@@ -27,6 +28,8 @@ class Running {
   bool empty() const { return streams_.empty() && preempted_.empty(); }
   /// Positions of a sequence at most.
   int64_t positions() const { return cache_->context(); }
+
+  KeptSequences kept() { return {engine_, *cache_, prefixes_, kept_bytes_}; }
 
   /// Streams that may begin if the cache has room.
   int64_t places() const { return preempted_.empty() ? std::max<int64_t>(most_running_ - std::ssize(streams_), 0) : 0; }

@@ -95,6 +95,10 @@ class Scheduler::Loop {
     return done;
   }
 
+  std::future<void> run_on_kept(std::function<bool(const KeptSequences&)> part, const std::string& owner) {
+    return run_job([this, part = std::move(part)](Engine&) { return part(running_.kept()); }, owner, false);
+  }
+
   void cancel(Ticket ticket) {
     {
       const std::lock_guard lock(mutex_);
@@ -357,6 +361,10 @@ std::future<void> Scheduler::run(std::function<void(Engine&)> job, std::string o
 
 std::future<void> Scheduler::run_in_parts(std::function<bool(Engine&)> part, std::string owner, bool goes_on) {
   return loop_->run_job(std::move(part), owner, goes_on);
+}
+
+std::future<void> Scheduler::run_on_kept(std::function<bool(const KeptSequences&)> part, std::string owner) {
+  return loop_->run_on_kept(std::move(part), owner);
 }
 
 void Scheduler::cancel_all() { loop_->cancel_all(); }

@@ -26,6 +26,8 @@ struct SchedulerOptions {
   int64_t positions = 0;          // of a sequence; 0: the model's context, or what cache_bytes hold if that is less
 };
 
+struct KeptSequences;
+
 /// The queue has no place.
 class QueueFull : public RunError {
  public:
@@ -79,6 +81,9 @@ class Scheduler {
   /// The same for a job in parts: one runs between every two steps, until part() gives false. No other job runs meanwhile, so
   /// what parts keep from one to the next is there once.
   std::future<void> run_in_parts(std::function<bool(Engine&)> part, std::string owner, bool goes_on = false);
+
+  /// The same for parts that save or restore kept sequences.
+  std::future<void> run_on_kept(std::function<bool(const KeptSequences&)> part, std::string owner);
 
   /// Takes no new work from now on.
   void drain();

@@ -241,7 +241,8 @@ TEST_F(Ollama, ErrorsSayWhatIsWrongInOllamasForm) {
   expect_ollama_error(served.ask("POST", "/api/chat", "{"), 400, "JSON");
   expect_ollama_error(served.get("/api/chat"), 405, "takes POST");
   expect_ollama_error(served.get("/api/nothing"), 404, "/openapi.json lists");
-  for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy"})
+  expect_ollama_error(served.post("/api/pull", {{"model", "ada/model"}}), 501, "`vitrine pull NAME` downloads a model");
+  for (const char* path : {"/api/push", "/api/create", "/api/copy"})
     expect_ollama_error(served.post(path, {{"model", "llama3"}}), 501, "serves one model, \"tales\". Instead, ");
   expect_ollama_error(served.ask("DELETE", "/api/delete", R"({"model": "tales"})"), 501, "end the server");
   ApiError full(429, "queue_full", "the queue is full");
@@ -249,6 +250,50 @@ TEST_F(Ollama, ErrorsSayWhatIsWrongInOllamasForm) {
   EXPECT_EQ(error_response(full, ErrorForm::ollama).status, 503);
   EXPECT_EQ(OrderedJson::parse(http_error_body("/api/chat", 401, "invalid_api_key", "no key")),
             (OrderedJson{{"error", "no key"}}));
+}
+
+TEST(OllamaPull, TellsHowFarItIs) {
+  std::vector<std::string> pulled;
+  ServiceOptions options;
+  options.pull = [&](const std::string& name, const std::function<void(const PullStep&)>& progress) {
+    pulled.push_back(name);
+    if (name == "ada/none") throw InputError("ada/none is not on the hub");
+    for (uint64_t n = 0; n <= 1000; ++n) progress({n, 2000, "model.safetensors"});
+    progress({2000, 2000, "config.json"});
+    if (name == "ada/late") throw RunError("the disk is full");
+  };
+  const Served served(options, std::string(VITRINE_SOURCE) + "/models/tales9m", {}, {{"ada", "a-key"}, {"bob", "b-key", false}});
+  const auto lines = [&](const std::string& name) {
+    const Reply reply = served.ask("POST", "/api/pull", OrderedJson{{"model", name}}.dump(), "a-key");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(reply.header("Content-Type"), "application/x-ndjson");
+    std::vector<OrderedJson> read;
+    for (size_t at = 0; at < reply.body.size();) {
+      const size_t end = reply.body.find('\n', at);
+      read.push_back(OrderedJson::parse(reply.body.substr(at, end - at)));
+      at = end + 1;
+    }
+    return read;
+  };
+  const std::vector<OrderedJson> told = lines("hf.co/ada/model:Q8_0");
+  EXPECT_EQ(told.front(), (OrderedJson{{"status", "pulling model.safetensors"}, {"total", 2000}, {"completed", 0}}));
+  EXPECT_EQ(told.at(told.size() - 2), (OrderedJson{{"status", "pulling config.json"}, {"total", 2000}, {"completed", 2000}}));
+  EXPECT_EQ(told.back(), (OrderedJson{{"status", "success"}}));
+  EXPECT_LT(told.size(), 110U) << "a line for each piece would be too many";
+  EXPECT_EQ(lines("ada/late").back()["error"], "the disk is full");
+  const auto ask = [&](OrderedJson body, const std::string& key = "a-key") {
+    return served.ask("POST", "/api/pull", body.dump(), key);
+  };
+  EXPECT_EQ(ask({{"name", "ada/model:latest"}, {"stream", false}}).json(), (OrderedJson{{"status", "success"}}));
+  EXPECT_EQ(pulled, (std::vector<std::string>{"ada/model:Q8_0", "ada/late", "ada/model"}));
+  const auto refused = [](const Reply& reply, int status, const std::string& words) {
+    EXPECT_EQ(reply.status, status) << reply.body;
+    EXPECT_NE(reply.json()["error"].get<std::string>().find(words), std::string::npos) << reply.body;
+  };
+  refused(ask({{"model", "ada/none"}}), 400, "not on the hub");
+  refused(ask({{"model", "llama3.2"}}), 400, "expected a model of the Hugging Face hub");
+  refused(ask(OrderedJson::object()), 400, "missing");
+  refused(ask({{"model", "ada/model"}}, "b-key"), 403, "");
 }
 
 TEST(OllamaTools, CallsHaveArgumentsAsObjects) {

@@ -63,5 +63,40 @@ TEST(Speculation, TheServerHasADefault) {
   EXPECT_NE(refused.body.find("cannot be rolled back"), std::string::npos) << refused.body;
 }
 
+// The model itself drafts, so that every draft is right.
+TEST(Speculation, ADraftModelChangesNoToken) {
+  const std::string model = Golden::open("llama").model();
+  ServiceOptions options;
+  options.draft = std::make_shared<Engine>(model, EngineOptions{.threads = 1, .numerics = {.exact = true}});
+  options.draft_tokens = 3;
+  Served served(options, model);
+  const std::vector<int32_t> alone = served.greedy(repeated_prompt(), 40).tokens;
+  const OrderedJson drafted = spoken(served, OrderedJson::object());
+  EXPECT_EQ(drafted["tokens"], OrderedJson(alone));
+  EXPECT_GE(drafted["timings"]["draft_n"], 20);
+  EXPECT_EQ(drafted["timings"]["draft_n_accepted"], drafted["timings"]["draft_n"]);
+  EXPECT_FALSE(spoken(served, {{"speculative.n_max", 0}})["timings"].contains("draft_n"));
+  const OrderedJson sampled = {{"temperature", 0.7}, {"seed", 3}};
+  OrderedJson without = sampled;
+  without["speculative.n_max"] = 0;
+  EXPECT_EQ(spoken(served, sampled)["tokens"], spoken(served, without)["tokens"]);
+
+  // Many at once, of which each has a drafter of its own, and prompts that it reads in several calls.
+  std::vector<std::vector<int32_t>> prompts;
+  for (int32_t i = 0; i < 12; ++i) {
+    prompts.emplace_back();
+    for (int32_t j = 0; j < 20 + 7 * i; ++j) prompts.back().push_back(3 + (i * 5 + j * 3) % 40);
+  }
+  const OrderedJson many = served.made(
+      "/v1/completions",
+      {{"prompt", prompts}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}, {"return_token_ids", true}});
+  for (size_t i = 0; i < prompts.size(); ++i)
+    EXPECT_EQ(many["choices"][i]["token_ids"], OrderedJson(served.greedy(prompts[i], 24, {.ignore_eos = true}).tokens)) << i;
+
+  ServiceOptions other;
+  other.draft = std::make_shared<Engine>(std::string(VITRINE_SOURCE) + "/models/tales9m", EngineOptions{.threads = 1});
+  EXPECT_THROW(Served wrong(other, model), InputError);
+}
+
 }  // namespace
 }  // namespace vitrine::serve

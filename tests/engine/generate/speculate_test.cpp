@@ -359,6 +359,19 @@ TEST(ModelDrafter, ProposesNothingBehindItsContext) {
   EXPECT_LT(timings.drafted_tokens, 64 * 4);
 }
 
+TEST(ModelDrafter, ReadsALongTextInSeveralCalls) {
+  Engine engine(Golden::open("llama").model(), {.threads = 1});
+  std::vector<int32_t> text;
+  for (int32_t i = 0; i < 50; ++i) text.push_back(3 + i * 7 % 40);
+  ModelDrafter whole(engine, borrowed(engine), 4), parts(engine, borrowed(engine), 4, 20);
+  const std::vector<int32_t> drafts = whole.draft(text, 4);
+  ASSERT_EQ(drafts.size(), 4U);
+  EXPECT_TRUE(parts.draft(text, 4).empty());
+  EXPECT_TRUE(parts.draft(text, 4).empty());
+  EXPECT_EQ(parts.draft(text, 4), drafts);
+  EXPECT_EQ(parts.another(2)->draft(std::span(text).first(15), 4).size(), 2U);
+}
+
 TEST(ModelDrafter, IsNotHeardByTheTargetsListener) {
   Engine engine(shipped_model(), {.threads = 2});
   GenerateOptions options;
