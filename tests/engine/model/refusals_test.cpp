@@ -92,8 +92,9 @@ TEST(Refusals, ImpossibleValues) {
     const char* eps = "rms_norm_eps";
     for (const char* key : {"layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"})
       if (own.contains(key) || (model.starts_with("classic") && std::string_view(key) == "layer_norm_eps")) eps = key;
-    if (model != "opt")  // which has no key for it
+    if (model != "opt") {  // which has no key for it
       EXPECT_CONTAINS(Changed(model).set(eps, -1e-6).message(), "\"" + std::string(eps) + "\" is -1e-06; must not be negative");
+    }
     const char* dropout = own.contains("resid_pdrop") && own.contains("attn_pdrop") ? "resid_pdrop"
                           : model.starts_with("classic")                            ? "dropout"
                                                                                     : "attention_dropout";
