@@ -51,6 +51,7 @@ SchedulerOptions ServiceFlags::scheduling(size_t keys) const {
   options.prefill_rows = prefill_rows;
   options.cache_bytes = static_cast<size_t>(cache_mb) << 20;
   options.kept_bytes = static_cast<size_t>(prefix_mb) << 20;
+  options.clear_pages = !slot_folder.empty();
   options.positions = context;
   return options;
 }

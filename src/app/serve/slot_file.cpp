@@ -31,14 +31,6 @@ static_assert(sizeof(SlotHead) == 64);
 
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-// Of a head's block, as ops/kv_cache.cpp lays it out: lines of numbers, then scales, in whole cache lines.
-size_t block_bytes(DType type, int64_t lines, int64_t numbers, int64_t components) {
-  const size_t line =
-      type == DType::f32 ? static_cast<size_t>(numbers) * sizeof(float) : narrow_line_bytes(type, static_cast<size_t>(numbers));
-  const size_t scales = narrow_scales(type, static_cast<size_t>(components)) * sizeof(uint16_t);
-  return (static_cast<size_t>(lines) * line + scales + 63) / 64 * 64;
-}
-
 std::byte* place_of(const CacheSequence& sequence, const CachePart& part, bool to_write) {
   switch (part.kind) {
     case CachePart::Kind::keys: return sequence.keys(part.layer, part.block, 0);
@@ -77,8 +69,8 @@ std::vector<CachePart> parts_of(std::span<const CacheLayer> layers, int64_t leng
       const auto heads = static_cast<size_t>(layer.n_kv_heads);
       const int64_t first = layer.window == kNoWindow ? 0 : std::max<int64_t>(0, least - layer.window + 1);
       for (int64_t block = first / kPage; block * kPage < length; ++block) {
-        add(CachePart::Kind::keys, block, heads * block_bytes(layer.types.keys, layer.head_dim, kPage, layer.head_dim));
-        add(CachePart::Kind::values, block, heads * block_bytes(layer.types.values, kPage, layer.v_dim, layer.v_dim));
+        add(CachePart::Kind::keys, block, heads * key_block_bytes(layer));
+        add(CachePart::Kind::values, block, heads * value_block_bytes(layer));
       }
     }
     add(CachePart::Kind::state, 0, padded(static_cast<size_t>(layer.state) * sizeof(float)));

@@ -22,7 +22,7 @@ struct KvCache::Page {
 
 namespace {
 
-// Bytes of a head's block: `lines` lines of `numbers` numbers, which hold `components` components; whole cache lines.
+// `lines` lines of `numbers` numbers, which hold `components` components.
 size_t head_block_bytes(DType type, int64_t lines, int64_t numbers, int64_t components) {
   const size_t line =
       type == DType::f32 ? static_cast<size_t>(numbers) * sizeof(float) : narrow_line_bytes(type, static_cast<size_t>(numbers));
@@ -33,6 +33,14 @@ size_t head_block_bytes(DType type, int64_t lines, int64_t numbers, int64_t comp
 size_t padded(size_t page_bytes) { return (page_bytes + 63) & ~size_t{63}; }
 
 }  // namespace
+
+size_t key_block_bytes(const CacheLayer& layer) {
+  return head_block_bytes(layer.types.keys, layer.head_dim, kPage, layer.head_dim);
+}
+
+size_t value_block_bytes(const CacheLayer& layer) {
+  return head_block_bytes(layer.types.values, kPage, layer.v_dim, layer.v_dim);
+}
 
 DType cache_type_named(std::string_view name, std::string_view setting) {
   for (const DType type : {DType::f32, DType::f16, DType::q8_0, DType::q4_0})
@@ -67,8 +75,8 @@ KvCache::KvCache(std::vector<CacheLayer> layers, int64_t context, int64_t larges
       group = groups_.end() - 1;
     }
     place.group = static_cast<size_t>(group - groups_.begin());
-    place.key_bytes = head_block_bytes(layer.types.keys, layer.head_dim, kPage, layer.head_dim);
-    place.value_bytes = head_block_bytes(layer.types.values, kPage, layer.v_dim, layer.v_dim);
+    place.key_bytes = key_block_bytes(layer);
+    place.value_bytes = value_block_bytes(layer);
     const auto heads = static_cast<size_t>(layer.n_kv_heads);
     place.keys = group->page_bytes;
     place.values = place.keys + heads * place.key_bytes;
@@ -134,6 +142,7 @@ KvCache::Page* KvCache::take(size_t group) {
     pages_free_bytes_ -= padded(g.page_bytes);
   }
   page->users = 1;
+  if (clears_ && has_memory_) std::memset(page->data, 0, g.page_bytes);
   return page;
 }
 

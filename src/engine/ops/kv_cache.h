@@ -36,6 +36,11 @@ struct CacheLayer {
   static CacheLayer of_rows(int64_t window, int64_t width) { return {window, 1, 0, width, 0, {}}; }
 };
 
+/// Bytes of the keys of one head in a block of kKeyBlock positions, and of its values: lines of numbers, then scales, in whole
+/// cache lines.
+size_t key_block_bytes(const CacheLayer& layer);
+size_t value_block_bytes(const CacheLayer& layer);
+
 class CacheSequence;
 
 /// The cache of one model: its layout and the pages nobody uses at the moment. Sequences are made from it and must not
@@ -58,6 +63,8 @@ class KvCache {
   size_t bytes_in_use() const { return pages_made_bytes_ - pages_free_bytes_; }
   /// Gives the memory of pages that no sequence holds back to the system.
   void trim();
+  /// From now on pages are zero where nothing was written since they were taken: for those whose bytes go to files.
+  void clear_pages() { clears_ = true; }
   /// Bytes one sequence of `positions` needs at most.
   size_t bytes_for(int64_t positions) const;
   /// Bytes of keys, values and rows of one position in all layers.
@@ -87,7 +94,7 @@ class KvCache {
   std::vector<Group> groups_;
   size_t states_ = 0;  // the group of states, behind those of keys and values; groups_.size(): no layer has any
   int64_t context_, largest_step_;
-  bool has_memory_;
+  bool has_memory_, clears_ = false;
   size_t pages_made_bytes_ = 0, pages_free_bytes_ = 0;
 };
 

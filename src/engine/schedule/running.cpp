@@ -70,6 +70,7 @@ Running::Running(Engine& engine, const SchedulerOptions& options, Meter& meter)
       cache_(engine.decoding_cache(fitting_positions(engine, options.positions, cache_bytes_))),
       prefixes_(long_from(engine.model())),
       pace_(options.prefill_rows, cache_->largest_step()) {
+  if (options.clear_pages) cache_->clear_pages();
   for (const CacheLayer& layer : engine.model().cache_layers()) {
     has_windows_ |= layer.n_kv_heads > 0 && layer.window != kNoWindow;
     has_states_ |= layer.state > 0;

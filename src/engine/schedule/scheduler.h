@@ -23,6 +23,7 @@ struct SchedulerOptions {
                                   // 2.2 times as long as one without
   size_t cache_bytes = 0;         // of keys and values, of running streams and of kept prefixes together; 0: half of free memory
   size_t kept_bytes = 0;          // kept prefixes are given up while more of it is in use; 0: cache_bytes
+  bool clear_pages = false;       // KvCache::clear_pages
   int64_t positions = 0;          // of a sequence; 0: the model's context, or what cache_bytes hold if that is less
 };
 

@@ -16,7 +16,7 @@ class Slots : public testing::Test {
   std::unique_ptr<Served> start(const std::string& model, std::vector<http::ApiKey> keys = {}) const {
     ServiceOptions options;
     options.slot_folder = folder.path();
-    return std::make_unique<Served>(options, model, SchedulerOptions{}, std::move(keys));
+    return std::make_unique<Served>(options, model, SchedulerOptions{.clear_pages = true}, std::move(keys));
   }
   static std::string tales() { return std::string(VITRINE_SOURCE) + "/models/tales9m"; }
   static Reply act(const Served& served, const std::string& path, const OrderedJson& body, const std::string& key = "") {
@@ -107,6 +107,21 @@ TEST_F(Slots, BelongToTheirKeys) {
   EXPECT_EQ(act(*served, "/slots/0?action=restore", {{"filename", "a"}, {"cache_salt", "sea"}}, "a-key").status, 200);
   EXPECT_EQ(text(*served, prompt, {{"cache_salt", "sea"}}, "b-key")["timings"]["cache_n"], 0);
   EXPECT_EQ(text(*served, prompt, {{"cache_salt", "sea"}}, "a-key")["timings"]["cache_n"], 29);
+}
+
+// The rest of a file's last block of positions had what another text had left there.
+TEST_F(Slots, AFileHoldsNothingOfOtherTexts) {
+  const auto file_behind = [&](const std::vector<int32_t>& other) {
+    const auto served = start(tales());
+    if (!other.empty()) {
+      text(*served, other);
+      EXPECT_GT(act(*served, "/slots/0?action=erase", nullptr).json()["n_erased"], 0);
+    }
+    text(*served, tokens_of(30));
+    EXPECT_EQ(act(*served, "/slots/0?action=save", {{"filename", "a"}}).status, 200);
+    return read_file(only_file());
+  };
+  EXPECT_TRUE(file_behind({}) == file_behind(tokens_of(200)));
 }
 
 TEST_F(Slots, RefusalsNameTheField) {
