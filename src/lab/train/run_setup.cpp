@@ -142,7 +142,8 @@ void TrainRun::open_data() {
                                        .seed = config_.seed,
                                        .documents = config_.documents,
                                        .rank = comm_.rank(),
-                                       .ranks = comm_.size()});
+                                       .ranks = comm_.size(),
+                                       .whole = learner_.engine().shape().router_loss > 0 && !config_.distill});
   if (config_.eval_every > 0) validation_.emplace(std::vector<DataPart>{{open(config_.validation_data)}});
   check_contents();
   if (Teachers::wanted(config_)) teachers_.emplace(config_, learner_, *data_);

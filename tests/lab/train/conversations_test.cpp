@@ -179,6 +179,31 @@ TokenData masked_data(const Scratch& scratch, const std::vector<size_t>& lengths
   return TokenData::open(dir);
 }
 
+// The router of a mixture chooses experts for the last token, too, and transformers' load-balancing loss counts it.
+TEST_F(Conversations, KeepTheirLastTokenWhereItIsWanted) {
+  const TokenData data = masked_data(scratch, {5, 8, 3, 30, 1, 16});
+  const BatchSource source(data, {.sequence_length = 16, .batch = 1, .shuffle = false, .whole = true});
+  EXPECT_EQ(source.cut_documents(), 1u);
+  std::vector<int64_t> lengths;
+  std::vector<bool> last_scored;
+  for (uint64_t w = 0; w < source.windows_per_epoch(); ++w) {
+    Batch one;
+    source.add_window({0, w}, one);
+    size_t at = 0;
+    for (const int64_t length : one.lengths) {
+      lengths.push_back(length);
+      at += static_cast<size_t>(length);
+      last_scored.push_back(one.labels[at - 1] != kNotScored);
+    }
+    EXPECT_GT(at, 0u);
+    EXPECT_LE(at, 16u);
+    EXPECT_EQ(one.tokens.size(), at);
+    EXPECT_EQ(one.labels.size(), at);
+  }
+  EXPECT_EQ(lengths, (std::vector<int64_t>{5, 8, 3, 16, 16}));
+  EXPECT_EQ(last_scored, (std::vector<bool>{false, false, false, true, false}));  // the long one is cut
+}
+
 TEST_F(Conversations, ArePackedWholeAndNeverMixed) {
   const TokenData data = masked_data(scratch, {5, 8, 3, 30, 11, 6, 2, 16, 1, 4});
   const BatchSource order(data, {.sequence_length = 16, .batch = 1, .shuffle = false});

@@ -92,11 +92,11 @@ void BatchSource::pack() {
   const auto most = static_cast<uint64_t>(options_.sequence_length);
   uint64_t rows = 0;
   for (uint64_t d = 0; d + 1 < starts_.size(); ++d) {
-    const uint64_t own = starts_[d + 1] - starts_[d] - 1;
-    if (pairs && own == 0)
+    const uint64_t scored = starts_[d + 1] - starts_[d] - 1, own = scored + (options_.whole && scored > 0 ? 1 : 0);
+    if (pairs && scored == 0)
       throw FileError(data_.path(),
                       "document " + std::to_string(d) + " has one token; a prompt with its answer has two at least");
-    if (own > most) ++cut_;
+    if (scored > most) ++cut_;
     const uint64_t kept = std::min(own, most);
     if (pairs ? d % 2 == 0 : packed_.empty() || rows + kept > most) {
       packed_.push_back(d);
@@ -114,14 +114,15 @@ void BatchSource::add_documents(uint64_t window, Batch& batch) const {
   std::vector<int32_t> ids;
   std::vector<uint8_t> scored;
   for (uint64_t d = packed_[window]; d < packed_[window + 1]; ++d) {
-    const uint64_t rows = std::min(starts_[d + 1] - starts_[d] - 1, static_cast<uint64_t>(options_.sequence_length));
-    if (rows == 0) continue;
-    ids.resize(rows + 1);
-    scored.resize(rows + 1);
+    const uint64_t tokens = starts_[d + 1] - starts_[d], own = options_.whole ? tokens : tokens - 1;
+    const uint64_t rows = std::min(own, static_cast<uint64_t>(options_.sequence_length)), read = std::min(rows + 1, tokens);
+    if (tokens < 2) continue;
+    ids.resize(read);
+    scored.resize(read);
     data_.read(starts_[d], ids);
     data_.read_scored(starts_[d], scored);
-    batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.end() - 1);
-    for (uint64_t i = 1; i <= rows; ++i) batch.labels.push_back(scored[i] != 0 ? ids[i] : kNotScored);
+    batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(rows));
+    for (uint64_t i = 1; i <= rows; ++i) batch.labels.push_back(i < read && scored[i] != 0 ? ids[i] : kNotScored);
     batch.lengths.push_back(static_cast<int64_t>(rows));
   }
 }

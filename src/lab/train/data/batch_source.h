@@ -47,6 +47,7 @@ struct BatchOptions {
   bool documents = false;  // windows are cut at the ends of documents into sequences of their own; otherwise text runs on
   int rank = 0, ranks = 1;
   bool shuffle = true;  // false, for validation: file order, every token, and the epoch ends with a batch that may be short
+  bool whole = false;   // a document's last token has a row of its own, which is not scored: routers choose experts for it, too
 };
 
 /// Text: the tokens are cut into windows of sequence_length, whose begin is moved from epoch to epoch; windows are shuffled. Each
