@@ -218,6 +218,10 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
     links.push_back({{"per_layer.hook_post"}, "hook_per_layer_out"});
   }
 
+  if (!donor.contains("blocks.0.hook_resid_mid"))  // attention and MLP are added together
+    for (auto& [from, to] : links)
+      if (to == "hook_resid_post") from = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out"};
+
   size_t followed = 0;
   for (const auto& [from, to] : links)
     for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer) {
