@@ -36,7 +36,7 @@ class EveryFamily(Case):
                 if facts["attention"]:
                     before = "hook_resid_pre" if facts["norms_after"] or "ln1" not in dir(block) else "ln1.hook_normalized"
                     x = cache[prefix + before]
-                    for role in "qkv" if facts["keys_of"] < 0 and "W_V" in dir(block.attn) else "q":
+                    for role in "qkv" if facts["keys_of"] < 0 and {"W_V", "W_QKV"} & set(dir(block.attn)) else "q":
                         w, b = getattr(block.attn, "W_" + role.upper()), bias(getattr(block.attn, "b_" + role.upper()))
                         value = cache[f"{prefix}attn.hook_{role}"]
                         if role == "v" and prefix + "attn.v_norm.hook_scale" in cache:
@@ -47,7 +47,8 @@ class EveryFamily(Case):
                     self.assert_close(out, cache[prefix + "attn.hook_out"], what=said)
                     seen += 1
                 if "W_in" in dir(block.mlp):
-                    before = "hook_resid_mid" if facts["norms_after"] or "ln2" not in dir(block) else "ln2.hook_normalized"
+                    normed = prefix + "ln2.hook_normalized" in cache and not facts["norms_after"]
+                    before = "ln2.hook_normalized" if normed else "hook_resid_mid"
                     gated = "W_gate" in dir(block.mlp)
                     value = cache[prefix + ("mlp.hook_pre_linear" if gated else "mlp.hook_pre")]
                     self.assert_close(cache[prefix + before] @ block.mlp.W_in + bias(block.mlp.b_in), value, what=said)

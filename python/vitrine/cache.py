@@ -157,7 +157,8 @@ class ActivationCache(Mapping[str, Floats]):
                 names.append(("final_post", f"blocks.{i - 1}.hook_resid_post"))
                 continue
             names.append((f"{i}_pre", f"blocks.{i}.hook_resid_pre"))
-            if (incl_mid and i < layer) or (mlp_input and i == layer):
+            mid = f"blocks.{i}.hook_resid_mid" in self._model.hook_names  # not where attention and MLP are added together
+            if mid and ((incl_mid and i < layer) or (mlp_input and i == layer)):
                 names.append((f"{i}_mid", f"blocks.{i}.hook_resid_mid"))
         stack = np.stack([self._at(self[name], pos_slice) for _, name in names])
         if apply_ln and layer == self._n_layers:
@@ -303,6 +304,8 @@ class ActivationCache(Mapping[str, Floats]):
             raise InputError(f"layer is {layer}; the model has {self._n_layers} layers, and None means behind the last")
         if mlp_input and layer == self._n_layers:
             raise InputError("there is no MLP behind the last layer; mlp_input takes a layer of the model")
+        if mlp_input and f"blocks.{layer}.hook_resid_mid" not in self._model.hook_names:
+            raise InputError(f"the MLP of layer {layer} reads the stream that its attention reads; leave mlp_input out")
         for i in range(layer if is_sum else 0):
             if self._model._facts(i)["norms_after"]:
                 raise InputError("this model normalizes the residual stream itself after every sub-layer, so the stream is not the sum of what was "

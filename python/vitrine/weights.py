@@ -77,7 +77,7 @@ def _bias_shapes(model: OpenedModel, layer: int) -> dict[str, tuple[int, ...]]:
 
 
 def _has(model: OpenedModel, name: str) -> bool:
-    stacked = re.sub(r"\.W_[QKV]$", ".W_QKV", name)
+    stacked = re.sub(r"\.([Wb])_[QKV]$", r".\1_QKV", name)
     return any(stored in model._names for stored in (name, name.replace(".W_Q", ".W_QG"), stacked))
 
 
@@ -122,6 +122,8 @@ def accumulated_bias(
     layer = n if layer is None or layer == -1 else layer
     if not 0 <= layer <= n or (mlp_input and layer == n):
         raise InputError(f"layer is {layer}; the model has {n} layers")
+    if mlp_input and f"blocks.{layer}.hook_resid_mid" not in model.hook_names:
+        raise InputError(f"the MLP of layer {layer} reads the stream that its attention reads; leave mlp_input out")
     total = np.zeros(model.config.d_model, np.float32)
     for i in range(layer + (1 if mlp_input else 0)):
         scale = np.float32(model._facts(i)["residual_scale"])

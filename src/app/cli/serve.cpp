@@ -21,6 +21,8 @@
 #include "cli/session.h"
 #include "cli/stop_signals.h"
 #include "cli/study.h"
+#include "grammar/grammar.h"
+#include "hub/http.h"
 #include "hub/pull.h"
 #include "model/abilities.h"
 #include "serve/model_routes.h"
@@ -89,8 +91,11 @@ std::vector<serve::KeyQuota> quotas_of(const std::vector<http::ApiKey>& keys) {
 bool has_list(const ServeArguments& o) { return !o.service.models.empty(); }
 
 // As the flags and the folders say now.
-std::vector<serve::ModelToServe> list_of_models(const ServeArguments& o) {
+// main: the path of the model that the flags are for, where --model does not say; empty: the first.
+std::vector<serve::ModelToServe> list_of_models(const ServeArguments& o, const std::string& main = "") {
   std::vector<serve::ModelToServe> models = o.service.other_models();
+  if (const auto found = std::ranges::find(models, main, &serve::ModelToServe::path); found != models.end())
+    std::rotate(models.begin(), found, found + 1);
   if (models.empty() || !o.model.model.empty()) {
     const std::string path = model_or_shipped(o.model.model);
     models.insert(models.begin(), {o.service.name.empty() ? serve::last_part(path) : o.service.name, path});
@@ -117,8 +122,10 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
   common.show_paths = http.keys.empty() && !http.no_auth;  // only this machine has access
   if (common.show_paths || !http.keys.empty())
     common.pull = [](const std::string& name, const std::function<void(const serve::PullStep&)>& progress) {
-      pull(read_pull_name(name, "main"), hub_settings(),
-           [&](const PullProgress& now) { progress({now.arrived, now.total, now.file}); });
+      pull(read_pull_name(name, "main"), hub_settings(), [&](const PullProgress& now) {
+        if (StopSignals::asked()) throw Draining("the server is about to end; what has come is kept, and goes on next time");
+        progress({now.arrived, now.total, now.file});
+      });
     };
   common.quotas = quotas;
   common.requests = requests;
@@ -171,7 +178,7 @@ std::shared_ptr<telemetry::SpanExporter> span_exporter(const std::string& endpoi
   if (!options) return nullptr;
   options->route_of = serve::route_of;
   options->say = [](const std::string& what) { log("{}", visible_message(what)); };
-  log("spans of requests are sent to {}", visible_message(options->url));
+  log("spans of requests are sent to {}", visible_message(origin_of(options->url)));  // whose path or name may hold a secret
   return std::make_shared<telemetry::SpanExporter>(*std::move(options));
 }
 
@@ -179,7 +186,7 @@ std::shared_ptr<telemetry::SpanExporter> span_exporter(const std::string& endpoi
 class Reload {
  public:
   Reload(const ServeArguments& o, std::vector<http::ApiKey> keys, serve::Quotas& quotas, serve::ServedModels& models)
-      : o_(o), keys_(std::move(keys)), quotas_(quotas), models_(models) {}
+      : o_(o), keys_(std::move(keys)), quotas_(quotas), models_(models), main_(list_of_models(o).front().path) {}
 
   void operator()(http::Server& server) {
     ++times_;
@@ -192,7 +199,7 @@ class Reload {
       });
     if (!o_.flags.server.tls_cert.empty())
       part("the certificate " + o_.flags.server.tls_cert, [&] { server.reload_certificate(); });
-    if (has_list(o_)) part("the list of models", [&] { models_.set_models(list_of_models(o_)); });
+    if (has_list(o_)) part("the list of models", [&] { models_.set_models(list_of_models(o_, main_)); });
     if (o_.flags.key_file.empty() && o_.flags.server.tls_cert.empty() && !has_list(o_))
       log("SIGHUP reads --api-key-file, --tls-cert and --models again, and there are none");
   }
@@ -212,6 +219,7 @@ class Reload {
   std::vector<http::ApiKey> keys_;
   serve::Quotas& quotas_;
   serve::ServedModels& models_;
+  const std::string main_;
   int64_t times_ = 0;
 };
 
@@ -223,6 +231,7 @@ void run_serve(const ServeArguments& o) {
   options.error_body = serve::http_error_body;
   raise_file_limit(options.connections + options.connections_for_quick);
   keep_little_memory();
+  start_mask_threads();
   ServiceManager manager;
   std::signal(SIGUSR1, SIG_IGN);  // of scripts for other servers, which open their log again
   const StopSignals signals(true, "stopping: running answers finish, new ones are refused; once more ends at once");

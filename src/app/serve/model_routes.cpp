@@ -130,7 +130,8 @@ bool answer_for_all(ServedModels& models, const std::shared_ptr<http::Exchange>&
 void answer_by_name(ServedModels& models, const std::shared_ptr<http::Exchange>& exchange, ErrorForm form) {
   const http::Request& request = exchange->request();
   NamesInBody names(request.path == "/api/show");
-  if (!request.body.empty()) OrderedJson::sax_parse(request.body, &names);
+  const bool names_another = request.path == "/api/pull";  // the model to fetch
+  if (!request.body.empty() && !names_another) OrderedJson::sax_parse(request.body, &names);
   if (request.path.starts_with(kModelPath)) names.model = request.path.substr(kModelPath.size());
   if (const std::string* named = request.parameter("model"); named != nullptr && names.model.empty()) names.model = *named;
 

@@ -33,7 +33,7 @@ struct PullStep {
   uint64_t arrived = 0, total = 0;  // bytes of this run
   std::string file;
 };
-/// Fetches a model of the hub by the name that `vitrine pull` takes. `progress` must not throw.
+/// Fetches a model of the hub by the name that `vitrine pull` takes. What `progress` throws ends it; what has come is kept.
 using PullModel = std::function<void(const std::string& name, const std::function<void(const PullStep&)>& progress)>;
 
 struct ServiceOptions {

@@ -25,7 +25,7 @@ class SlotTexts {
     take(owner, slot);
     tokens_ += text.tokens.size();
     held_.push_back({owner, slot, std::move(text)});
-    while (tokens_ > kMostTokens && held_.size() > 1) {
+    while ((tokens_ > kMostTokens || held_.size() > kMost) && held_.size() > 1) {
       tokens_ -= held_.front().text.tokens.size();
       held_.pop_front();
     }
@@ -43,6 +43,7 @@ class SlotTexts {
 
  private:
   static constexpr size_t kMostTokens = size_t{1} << 22;  // of all texts
+  static constexpr size_t kMost = 4096;                   // texts
   struct Held {
     std::string owner;
     int64_t slot;

@@ -57,6 +57,10 @@ std::string settings_of(const Service& service) {
 }
 
 SlotOrigin origin_of(Service& service, const std::string& owner, const Fields& fields) {
+  if (service.engine().opened().adapter != nullptr)
+    throw unsupported("",
+                      "this server runs with --adapter, and files of slots say nothing of that; serve a merged copy of the "
+                      "model (vitrine convert)");
   return {service.model_fingerprint(), settings_of(service), service.prefix_scope(owner, fields.text("cache_salt").value_or(""))};
 }
 

@@ -86,13 +86,14 @@ std::optional<ExportOptions> export_options(const std::string& endpoint) {
 }
 
 SpanExporter::SpanExporter(ExportOptions options)
-    : options_(std::move(options)), settings_([] {
+    : options_(std::move(options)),
+      settings_([] {
         HubSettings settings;
         settings.certificates = trusted_certificates();
         settings.stall_seconds = static_cast<int>(kPatience.count());
         return settings;
-      }()) {
-  origin_of(options_.url);  // whether it is a URL
+      }()),
+      origin_(origin_of(options_.url)) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -184,8 +185,8 @@ SpanExporter::Outcome SpanExporter::send(HttpClient& client, const std::vector<h
     why = e.what();
   }
   if (failing_ != !why.empty())
-    options_.say(why.empty() ? "spans are sent to " + options_.url + " again; " + std::to_string(lost_) + " were lost so far"
-                             : "spans cannot be sent to " + options_.url + ": " + why);
+    options_.say(why.empty() ? "spans are sent to " + origin_ + " again; " + std::to_string(lost_) + " were lost so far"
+                             : "spans cannot be sent to " + origin_ + ": " + why);
   failing_ = !why.empty();
   return outcome;
 }

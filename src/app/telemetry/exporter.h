@@ -56,7 +56,8 @@ class SpanExporter {
 
   const ExportOptions options_;
   const HubSettings settings_;
-  bool failing_ = false;  // the last batch; the thread's alone
+  const std::string origin_;  // for messages: the rest of the URL may hold a secret
+  bool failing_ = false;      // the last batch; the thread's alone
   std::atomic<int64_t> sent_ = 0, lost_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;

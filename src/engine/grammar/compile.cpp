@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "grammar/grammar.h"
+#include "grammar/mask_worker.h"
 #include "grammar/matcher.h"
 #include "grammar/source.h"
 
@@ -100,6 +101,11 @@ struct GrammarCompiler::Vocabulary : GrammarVocabulary {
 };
 
 bool has_grammars() { return true; }
+
+void start_mask_threads() {
+  MaskWorker::quick().start();
+  MaskWorker::slow().start();
+}
 
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab_size)
     : vocabulary_(std::make_shared<const Vocabulary>(tokenizer, vocab_size)) {}

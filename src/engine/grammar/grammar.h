@@ -42,6 +42,9 @@ inline constexpr size_t kMostOpenBrackets = 64;
 
 /// Whether this vitrine was built with llguidance.
 bool has_grammars();
+/// Starts the threads that compute masks. Otherwise they start with the first mask, at the priority of the thread that asks for
+/// it.
+void start_mask_threads();
 
 /// Compiles grammars for one model's vocabulary. compile() may be called from several threads at once.
 class GrammarCompiler {

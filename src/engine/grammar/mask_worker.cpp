@@ -32,9 +32,14 @@ void MaskWorker::add(std::function<void()> job) {
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
+  start();
   changed_.notify_one();
+}
+
+void MaskWorker::start() {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
 }
 
 void MaskWorker::run() {

@@ -10,13 +10,14 @@ namespace vitrine {
 
 class MaskWorker {
  public:
-  /// The process's two; their threads start with the first job. Grammars that need long have one apart, so that the others do not
-  /// wait for them, and it yields to threads that run the model.
+  /// The process's two; their threads start with start() or the first job. Grammars that need long have one apart, so that the
+  /// others do not wait for them, and it yields to threads that run the model.
   static MaskWorker& quick();
   static MaskWorker& slow();
   ~MaskWorker();
   /// Jobs run one after the other in the order in which they come. They do not throw. Those left at the end are dropped.
   void add(std::function<void()> job);
+  void start();
 
  private:
   explicit MaskWorker(int niceness) : niceness_(niceness) {}

@@ -7,6 +7,7 @@ namespace vitrine {
 struct GrammarCompiler::Vocabulary {};
 
 bool has_grammars() { return false; }
+void start_mask_threads() {}
 
 GrammarCompiler::GrammarCompiler(const Tokenizer&, int64_t) {
   throw UsageError(

@@ -132,7 +132,7 @@ std::unique_ptr<Model> read_gpt_neox(const ModelConfig& config) {
   c.qkv_bias = config.gguf || keys.flag("attention_bias", {}, true);
   c.hidden_dropout = read_dropout(keys, "hidden_dropout", 0.0);
   c.rope = read_neox_rope(config, c);
-  keys.ignore({"classifier_dropout"});
+  keys.ignore({"classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"});  // the last two: of older files
   return std::make_unique<GptNeoX>(c);
 }
 
@@ -174,6 +174,7 @@ Family gpt_neox_family() {
           .title = "GPT-NeoX",
           .paper = "arXiv:2204.06745",
           .source = "src/engine/model/gpt_neox.cpp",
+          .second_source = "src/engine/model/stacked_attention.cpp",
           .make = read_gpt_neox,
           .head = "embed_out.weight",
           .optional_prefixes = {"gpt_neox."},

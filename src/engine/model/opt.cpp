@@ -135,7 +135,7 @@ std::unique_ptr<Model> read_opt(const ModelConfig& config) {
     keys.fail("layer_norm_elementwise_affine", "is not supported; expected true");
   if (keys.number("layerdrop", {}, 0.0) != 0) keys.fail("layerdrop", "is not supported; expected 0");
   refuse_flags(keys, {"_remove_final_layer_norm"});
-  keys.ignore({"init_std", "prefix"});
+  keys.ignore({"init_std", "prefix", "activation_dropout"});  // the last: of older files, read by nobody
   return std::make_unique<Opt>(c);
 }
 

@@ -118,7 +118,10 @@ const Family& find_family(const ConfigReader& keys, bool gguf) {
 }
 
 std::vector<std::string_view> definition_files(const Family& family) {
-  return {family.source, "src/engine/model/decoder.cpp", "src/engine/model/parts.cpp"};
+  std::vector<std::string_view> files{family.source};
+  if (family.second_source != nullptr) files.emplace_back(family.second_source);
+  files.insert(files.end(), {"src/engine/model/decoder.cpp", "src/engine/model/parts.cpp"});
+  return files;
 }
 
 Json without_dropout(Json config) {

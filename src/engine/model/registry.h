@@ -24,7 +24,8 @@ struct Family {
   const char* other_architecture = nullptr;  // the same tensors with another use of them (causal beside masked)
   const char* title;                         // as people write it
   const char* paper;
-  const char* source;  // the file with its definition
+  const char* source;                   // the file with its definition
+  const char* second_source = nullptr;  // of parts that it has in common with others, before those of all
   std::unique_ptr<Model> (*make)(const ModelConfig&);
   const char* head = "lm_head.weight";                           // the output matrix, where it is not the embedding
   std::vector<std::string_view> optional_prefixes = {"model."};  // of tensor names, which files of the bare model lack

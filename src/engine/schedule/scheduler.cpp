@@ -235,12 +235,15 @@ class Scheduler::Loop {
       busy_since_ = now;
     }
     const Context::Aside aside(engine_.context(), settings);
+    Clock::duration last;
     do {
+      const Clock::time_point begun = Clock::now();
       end_early();
       step();
-    } while (steps_ && !running_.empty() && Clock::now() < now + kTimesOfJobs * had);
-    job_since_ = Clock::now();
-    job_turn_ = std::max(kLeastTurn, (job_since_ - now) / kTimesOfJobs);
+      job_since_ = Clock::now();
+      last = job_since_ - begun;
+    } while (steps_ && !running_.empty() && job_since_ < now + kTimesOfJobs * had);
+    job_turn_ = std::max(kLeastTurn, last / kTimesOfJobs);  // of one step: that of all of them would only grow
   }
 
   // Whether the job has more to do.

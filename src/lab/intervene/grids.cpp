@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "hooks/trace.h"
+#include "model/abilities.h"
 
 namespace vitrine {
 namespace {
@@ -127,8 +128,10 @@ class PathRuns {
       : engine_(engine), spec_(spec), prompts_(prompts), frozen_(base) {
     const int64_t last_receiver = find_receivers();
     // The order of the run: in a layer the heads, then the MLP.
-    if (std::none_of(senders.begin(), senders.end(),
-                     [&](const HeadPlace& s) { return 2 * s.layer + (s.head < 0 ? 1 : 0) < last_receiver; }))
+    if (std::none_of(senders.begin(), senders.end(), [&](const HeadPlace& s) {
+          const bool last_part = s.head < 0 || is_parallel(engine.model(), s.layer);
+          return 2 * s.layer + (last_part ? 1 : 0) < last_receiver;
+        }))
       throw InputError(spec.where +
                        ": no receiver comes after a sender, so nothing can reach one. Name receivers of later layers");
     const std::vector<std::string> hooks = {"blocks.*.attn.hook_z", "blocks.*.hook_mlp_out"};

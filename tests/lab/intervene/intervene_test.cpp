@@ -412,7 +412,10 @@ TEST_P(AnyEdit, ThatChangesNothingKeepsEveryBit) {
     engine.context().listen(nullptr);
     return z;
   };
-  EXPECT_EQ(with("  - {head: '*', do: scale, by: 1}\n  - {hook: resid_mid, do: add, vector: 0}\n"), plain);
+  const bool mid = engine.model().record().hook("blocks.0.hook_resid_mid") != nullptr;
+  EXPECT_EQ(with(std::string("  - {head: '*', do: scale, by: 1}\n  - {hook: ") + (mid ? "resid_mid" : "resid_pre") +
+                 ", do: add, vector: 0}\n"),
+            plain);
   EXPECT_EQ(with("  - {mlp: '*', do: resample, from: clean}\n  - {norm: '*', do: scale, by: 1}\n"), plain);
   // Patterns take the stepwise form of attention, which agrees to rounding.
   EXPECT_CLOSE(with("  - {hook: pattern, do: resample, from: clean}\n"), plain, Tolerance{});

@@ -125,7 +125,10 @@ std::string ModelFacts::mlp_title() const {
 
 bool ModelFacts::has_bias(std::string_view matrix) const {
   const int64_t layer = matrix.starts_with("attn.") ? attention_layer : 0;
-  const Weight* weight = parameters.matrix("blocks." + std::to_string(layer) + "." + std::string(matrix));
+  const std::string block = "blocks." + std::to_string(layer) + ".";
+  const Weight* weight = parameters.matrix(block + std::string(matrix));
+  if (weight == nullptr && (matrix == "attn.W_Q" || matrix == "attn.W_K" || matrix == "attn.W_V"))
+    weight = parameters.matrix(block + "attn.W_QKV");
   return weight != nullptr && static_cast<bool>(weight->bias);
 }
 

@@ -147,10 +147,11 @@ PictureJson data_of_head_parameters(Studio& studio) {
                          {"W_K", "b_K", "answers: what is there to be found", false, group},
                          {"W_V", "b_V", "what is handed over", false, group},
                          {"W_O", "b_O", "writes it into the stream", true, head}};
+  const NamedWeights weights(model);  // stacked ones taken apart
   PictureJson parts = PictureJson::array();
   bool biased = false;
   for (const Part& part : kParts) {
-    const Weight* const w = studio.facts.parameters.matrix(attn + part.matrix);
+    const Weight* const w = weights.find_matrix(attn + part.matrix);
     const int64_t all = part.at * d;
     if (w == nullptr || w->data == nullptr || (part.by_input ? w->in : w->out) % d != 0 ||
         (part.by_input ? w->in : w->out) < all + d)

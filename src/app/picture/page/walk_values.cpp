@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "model/abilities.h"
 #include "picture/data/view.h"
 
 namespace vitrine {
@@ -365,6 +366,7 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"halved_sinusoids", facts.halved_sinusoids},
           {"rms", facts.rms},
           {"norm_place", named.at("normPlace")},
+          {"parallel", is_parallel(studio.engine.model(), 0)},
           {"norm_offset", facts.norm_offset},
           {"final_norm", facts.final_norm},
           {"residual_scale", facts.residual_scale},
