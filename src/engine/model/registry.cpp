@@ -30,6 +30,8 @@
   FAMILY(smollm3)                \
   FAMILY(granite)                \
   FAMILY(granitemoehybrid)       \
+  FAMILY(olmoe)                  \
+  FAMILY(phi)                    \
   FAMILY(phi3)                   \
   FAMILY(stablelm)               \
   FAMILY(starcoder2)             \

@@ -23,6 +23,7 @@ const std::vector<Refusal> kRefusals = {
     // Whose MLP reads the stream that attention reads.
     {"gpt_neox", "intervene on the stream", 2, "hook_resid_mid"},
     {"gptj", "intervene on the stream", 2, "hook_resid_mid"},
+    {"phi", "intervene on the stream", 2, "hook_resid_mid"},
     {"gemma4", "circuits", 2, "a composition score has no one meaning"},
     {"qwen3_5", "circuits", 2, "behind a gate"},
 };

@@ -358,6 +358,13 @@ TEST(Refusals, SettingsOfStableLmAndStarCoder2) {
                   "is not read by this");
 }
 
+TEST(Refusals, SettingsOfPhiAndOlmoe) {
+  EXPECT_CONTAINS(Changed("phi").set("qk_layernorm", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("phi").set("rms_norm_eps", 1e-5).message(), "expected layer_norm_eps");
+  EXPECT_CONTAINS(Changed("olmoe").set("clip_qkv", 8.0).message(), "expected null, as in published models");
+  EXPECT_CONTAINS(Changed("olmoe").set("num_experts_per_tok", 6).message(), "is more than the 5 experts there are");
+}
+
 TEST(Refusals, SettingsOfLfm2) {
   EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "full_attention"}).message(),
                   "has 2 entries; expected one for each of 3 layers");

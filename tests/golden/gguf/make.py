@@ -42,7 +42,7 @@ def unpermute(w, n_head):
 
 
 # gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
-ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
@@ -221,7 +221,7 @@ def add_config(writer, c):
     if arch in LLAMAS:
         writer.add_vocab_size(c["vocab_size"])
         writer.add_rope_dimension_count(head_dim)
-    if arch in ("glm4", "stablelm"):
+    if arch in ("glm4", "phi2", "stablelm"):
         writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
     if c.get("head_dim"):
         writer.add_key_length(head_dim)

@@ -85,6 +85,7 @@ KIN = {
     "gpt_neo": dict(base="transformer", layers="h", embed="wte", positions="wpe", ln1="ln_1", ln2="ln_2", attn="attn.attention", o="out_proj", mlp=("mlp.c_fc", "mlp.c_proj"), final="ln_f"),
     "opt": dict(base="model.decoder", layers="layers", embed="embed_tokens", positions="embed_positions", ln1="self_attn_layer_norm", ln2="final_layer_norm", attn="self_attn", o="out_proj",
                 mlp=("fc1", "fc2"), final="final_layer_norm"),
+    "phi": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="input_layernorm", attn="self_attn", o="dense", mlp=("mlp.fc1", "mlp.fc2"), final="final_layernorm"),
     "starcoder2": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.c_fc", "mlp.c_proj"), final="norm"),
     "stablelm": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.gate_proj", "mlp.down_proj"),
                      up="mlp.up_proj", final="norm"),
@@ -153,9 +154,9 @@ def watched(name, graph=False, before=lambda model: None):
     c, ids = model.config, prompt(name)
     base, layers = parts_of(model)
     modeling = importlib.import_module(type(model).__module__)
-    if c.model_type == "gptj":  # what reads the one norm, apart
+    if c.model_type in ("gptj", "phi"):  # what reads the one norm, apart
         for layer in layers:
-            layer.attn.register_forward_pre_hook(lambda m, i, named: (i, {**named, "hidden_states": named["hidden_states"].clone()}), with_kwargs=True)
+            layer.get_submodule(KIN[c.model_type]["attn"]).register_forward_pre_hook(lambda m, i, named: (i, {**named, "hidden_states": named["hidden_states"].clone()}), with_kwargs=True)
             layer.mlp.register_forward_pre_hook(lambda m, i: (i[0].clone(),))
     before(model)
     seen, attention, scores, routed = {}, [], [], {}

@@ -20,6 +20,8 @@ opt     a table of positions whose first two rows nothing reads; ReLU; the embed
 gpt_neo scores without a scale; a window of 8 in the second of two layers
 starcoder2  LayerNorm, grouped queries and a window of 8 on every layer; the embedding is the output, too
 stablelm    LayerNorm, biases on q, k and v, 4 of a head's 8 components turn
+phi     one norm for attention and MLP, which are added together; 4 of a head's 8 components turn; biases everywhere
+olmoe   two of five experts, whose weights are probabilities as they are; one norm over all queries, one over all keys
 glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
@@ -39,7 +41,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, Qwen3Config,
+    from transformers import (Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -99,6 +101,8 @@ def specs(tokenizers):
     grouped = dict(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
     yield "starcoder2", dict(config=Starcoder2Config(**{**grouped, "hidden_size": 32}, sliding_window=8, rope_parameters=rope), emb_std=0.5, seed=20262, longest=32)
     yield "stablelm", dict(config=StableLmConfig(**{**grouped, "hidden_size": 32}, use_qkv_bias=True, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20264, longest=32)
+    yield "phi", dict(config=PhiConfig(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20265, longest=32)
+    yield "olmoe", dict(config=OlmoeConfig(**{**grouped, "intermediate_size": 16}, rope_parameters=rope, num_experts=5, num_experts_per_tok=2), emb_std=1.0, seed=20266, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 
@@ -171,7 +175,8 @@ def with_other_norms(final_norm):
     """`final_norm`, which knows other families' names for it, too."""
     def norm_of(model):
         base = getattr(model.base_model, "decoder", model.base_model)
-        return getattr(base, "embedding_norm", None) or getattr(base, "final_layer_norm", None) or final_norm(model)
+        own = (getattr(base, name, None) for name in ("embedding_norm", "final_layer_norm", "final_layernorm"))
+        return next((norm for norm in own if norm is not None), None) or final_norm(model)
     return norm_of
 
 

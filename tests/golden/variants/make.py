@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
-                          MistralConfig, Olmo2Config, Olmo3Config, OPTConfig, Phi3Config, Qwen2Config, Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
+                          MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 
 torch.set_num_threads(1)
 HERE = pathlib.Path(__file__).parent
@@ -203,6 +203,9 @@ VARIANTS = {
     "opt_no_biases": (OPTConfig(**KIN, ffn_dim=37, num_hidden_layers=2, num_attention_heads=3, word_embed_proj_dim=24, enable_bias=False, tie_word_embeddings=False, activation_function="gelu"), None, "model.", False),
     "starcoder2_no_biases": (Starcoder2Config(**TINY, use_bias=False, tie_word_embeddings=False, hidden_act="gelu", norm_epsilon=1e-3, rope_parameters=LLAMA3), legacy_rope, "", False),
     "stablelm_published": (StableLmConfig(**{**TINY, "hidden_size": 32}, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50.0, partial_rotary_factor=0.25)), share_at_the_top, "model.", False),
+    "phi_grouped": (PhiConfig(**{**TINY, "hidden_size": 32}, hidden_act="gelu", tie_word_embeddings=True, layer_norm_eps=1e-3, partial_rotary_factor=0.5, rope_parameters=dict(rope_type="default", rope_theta=40.0, partial_rotary_factor=0.5)),
+                    share_at_the_top, "", False),
+    "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
     "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),
