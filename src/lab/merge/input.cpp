@@ -19,13 +19,17 @@
 namespace vitrine {
 namespace {
 
+bool names_head(std::string_view name) {
+  return name == "lm_head.weight" || name == "embed_out.weight" || name == "output.weight" || name.ends_with(".lm_head.weight");
+}
+
 // Tensors of old files that carry no weights: masks and frequencies.
 bool carries_nothing(std::string_view name, const Family* family) {
   for (const std::string_view ending : {".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias"})
     if (name.ends_with(ending)) return true;
   return family != nullptr &&
          std::any_of(family->ignored_suffixes.begin(), family->ignored_suffixes.end(),
-                     [&](std::string_view end) { return name.ends_with(end) && !name.ends_with("lm_head.weight"); });
+                     [&](std::string_view end) { return name.ends_with(end) && !names_head(name); });
 }
 
 bool names_embedding(std::string_view name) {
@@ -33,10 +37,6 @@ bool names_embedding(std::string_view name) {
                                         "embed_in.weight", "embeddings.weight"})
     if (name.ends_with(ending)) return true;
   return false;
-}
-
-bool names_head(std::string_view name) {
-  return name == "lm_head.weight" || name == "embed_out.weight" || name == "output.weight" || name.ends_with(".lm_head.weight");
 }
 
 // The whole pages of a tensor's bytes, if a file backs them: a copy in memory would read as zeros once its pages were given back.

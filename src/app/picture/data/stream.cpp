@@ -14,9 +14,11 @@ std::string sublayer_name(size_t i) { return fmt::format("{} {}", i / 2, i % 2 =
 // The norm's factor as it multiplies: Gemma's files hold w and mean 1 + w.
 std::vector<double> gain_of(const ModelFacts& facts, const Model& model, const std::string& norm) {
   const Vector* w = facts.parameters.vector(norm + ".w");
+  if (w == nullptr && norm.ends_with("ln2")) w = facts.parameters.vector(norm.substr(0, norm.size() - 1) + "1.w");  // read twice
+  if (w == nullptr) return {1};
   std::vector<double> gain;
   const double offset = facts.rms ? model.layer(0).norm.offset : 0;
-  for (int64_t i = 0; w != nullptr && i < w->size; ++i) gain.push_back(offset + w->at<double>(i));
+  for (int64_t i = 0; i < w->size; ++i) gain.push_back(offset + w->at<double>(i));
   return gain;
 }
 
