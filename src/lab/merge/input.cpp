@@ -27,9 +27,8 @@ bool names_head(std::string_view name) {
 bool carries_nothing(std::string_view name, const Family* family) {
   for (const std::string_view ending : {".rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias"})
     if (name.ends_with(ending)) return true;
-  return family != nullptr &&
-         std::any_of(family->ignored_suffixes.begin(), family->ignored_suffixes.end(),
-                     [&](std::string_view end) { return name.ends_with(end) && !names_head(name); });
+  return family != nullptr && std::any_of(family->ignored_suffixes.begin(), family->ignored_suffixes.end(),
+                                          [&](std::string_view end) { return name.ends_with(end) && !names_head(name); });
 }
 
 bool names_embedding(std::string_view name) {

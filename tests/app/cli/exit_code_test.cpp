@@ -112,7 +112,7 @@ TEST(ExitCode, MessagesAreText) {
 TEST(ExitCode, OptionsOfOtherPrograms) {
   expect_refused({"serve", "-c", "4096"}, {"-c is no option of this command; here it is --context."});
   expect_refused({"serve", "-ngl", "99"}, {"-ngl is no option", "runs on the CPU"});
-  expect_refused({"predict", "--lora", "a"}, {"here it is --adapter"});
+  expect_refused({"attribute", "--lora", "a"}, {"here it is --adapter"});
   expect_refused({"serve", "--lora-scaled", "a:1"}, {"here it is --lora"});
   expect_refused({"serve", "--temp", "0.5"}, {"a field of each request"});
   expect_refused({"serve", "--metrics"}, {"always on"});
