@@ -4,6 +4,7 @@
 // look-ups in it, is needed once.
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -125,7 +126,7 @@ class IdTable {
     return uint64_t(product) ^ uint64_t(product >> 64);
   }
   static uint64_t hash_of(uint64_t a, uint64_t b, size_t size) { return fold(a ^ kA, b ^ kB ^ size); }
-  static const char* bytes_at(uint64_t place) { return reinterpret_cast<const char*>(static_cast<uintptr_t>(place)); }
+  static const char* bytes_at(uint64_t place) { return std::bit_cast<const char*>(static_cast<uintptr_t>(place)); }
   static bool is_word(const Entry& e, const Key& key, size_t size) {
     return e.a == key.a && (e.b == key.b || (size > kShort && std::memcmp(bytes_at(e.b), bytes_at(key.b), size) == 0));
   }

@@ -32,7 +32,12 @@ export function commandOfText(command: string, text: string, options: string, se
   return `vitrine ${command} ${options}${modelFlag(served)} ${text.startsWith("-") ? "-- " : ""}${quoted(text)}`;
 }
 
-/** `vitrine intervene` with a recipe on its standard input's place: a file that the same lines write. */
+/** A command line that reads the recipe from a file, which the same lines write. */
+export function withRecipe(recipe: string, command: string): string {
+  return `cat > recipe.yaml <<'END'\n${recipe.trimEnd()}\nEND\n${command}`;
+}
+
+/** `vitrine intervene` with a recipe. */
 export function intervene(ids: readonly number[], edits: readonly unknown[], served: Served | null): string {
   const recipe = [
     `prompt: {tokens: [${ids.join(", ")}]}`,
@@ -40,7 +45,7 @@ export function intervene(ids: readonly number[], edits: readonly unknown[], ser
     // Every line of JSON is YAML.
     ...edits.map((edit) => `  - ${JSON.stringify(edit)}`),
   ].join("\n");
-  return `cat > recipe.yaml <<'END'\n${recipe}\nEND\nvitrine intervene recipe.yaml${modelFlag(served)}`;
+  return withRecipe(recipe, `vitrine intervene recipe.yaml${modelFlag(served)}`);
 }
 
 interface Props {

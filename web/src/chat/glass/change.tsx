@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Choice } from "../../controls";
 import { count, plural } from "../../format";
 import type { Asked } from "../ask";
-import { intervene, Reproduce } from "../reproduce";
+import { intervene, Reproduce, withRecipe } from "../reproduce";
 import { facts, type Facts } from "../server";
 import { useApp } from "../state";
 import type { Message } from "../tree";
@@ -32,7 +32,8 @@ interface Answered {
 interface Steered {
   before: Answered;
   after: Answered;
-  command?: string;
+  command?: string | null;
+  yaml?: string;
 }
 
 const parts: readonly { value: Part; name: string }[] = [
@@ -100,7 +101,7 @@ export function Change({ step, message }: { step: Step; message: Message }) {
         : (
           <>
             <Sides told={value} />
-            <Reproduce what="this change" request={asked} command={value.command ?? intervene(asked.body["prompt"] as number[], asked.body["edits"] as unknown[], served)} />
+            <Reproduce what="this change" request={asked} command={value.command != null ? withRecipe(value.yaml ?? "", value.command) : intervene(asked.body["prompt"] as number[], asked.body["edits"] as unknown[], served)} />
           </>
         ))}
     </>
