@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "http/target.h"
 #include "hub/settings.h"
 
 namespace vitrine::telemetry {
@@ -22,19 +23,6 @@ constexpr std::string_view kTraces = "/v1/traces";
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  };
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool coded = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    out += coded ? static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])) : text[i];
-    if (coded) i += 2;
-  }
-  return out;
 }
 
 std::string trimmed(std::string_view text) {
@@ -53,7 +41,8 @@ std::vector<std::string> header_lines(const std::string& variable) {
     if (one.empty()) continue;
     const size_t equals = one.find('=');
     const std::string name = trimmed(one.substr(0, equals));
-    const std::string value = equals == std::string::npos ? "" : percent_decoded(trimmed(one.substr(equals + 1)));
+    const std::string coded = equals == std::string::npos ? "" : trimmed(one.substr(equals + 1));
+    const std::string value = http::percent_decoded(coded, false).value_or(coded);
     const auto visible = [](unsigned char c) { return c >= ' ' && c != 0x7f; };
     if (equals == std::string::npos || name.empty() || name.find_first_of(" :\t") != std::string::npos ||
         !std::ranges::all_of(name + value, visible))
