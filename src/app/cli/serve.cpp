@@ -90,8 +90,8 @@ std::vector<serve::KeyQuota> quotas_of(const std::vector<http::ApiKey>& keys) {
 
 bool has_list(const ServeArguments& o) { return !o.service.models.empty(); }
 
-// As the flags and the folders say now.
-// main: the path of the model that the flags are for, where --model does not say; empty: the first.
+// As the flags and the folders say now. main: the path of the model that the flags are for, where --model does not name one;
+// empty: that of the first.
 std::vector<serve::ModelToServe> list_of_models(const ServeArguments& o, const std::string& main = "") {
   std::vector<serve::ModelToServe> models = o.service.other_models();
   if (const auto found = std::ranges::find(models, main, &serve::ModelToServe::path); found != models.end())
@@ -186,7 +186,7 @@ std::shared_ptr<telemetry::SpanExporter> span_exporter(const std::string& endpoi
 class Reload {
  public:
   Reload(const ServeArguments& o, std::vector<http::ApiKey> keys, serve::Quotas& quotas, serve::ServedModels& models)
-      : o_(o), keys_(std::move(keys)), quotas_(quotas), models_(models), main_(list_of_models(o).front().path) {}
+      : o_(o), keys_(std::move(keys)), quotas_(quotas), models_(models), main_(models.list().front().path) {}
 
   void operator()(http::Server& server) {
     ++times_;

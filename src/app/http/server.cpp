@@ -141,6 +141,7 @@ struct Server::Impl {
 
   void admit(const Door& door, int fd, std::string peer) {
     std::shared_ptr<Connection> connection;
+    if (door.encrypted) tls->look();
     const std::lock_guard lock(mutex);
     const ServerOptions& o = shared->options;
     const std::string group = address_group(peer);

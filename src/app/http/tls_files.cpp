@@ -42,7 +42,11 @@ void TlsFiles::look() {
     const Clock::time_point now = Clock::now();
     if (now - looked_ < kLookEvery) return;
     looked_ = now;
-    if (stamps() == stamps_) return;
+  }
+  const std::array<Stamp, 2> now = stamps();
+  {
+    const std::lock_guard lock(mutex_);
+    if (now == stamps_) return;
   }
   try {
     reload();
@@ -53,7 +57,6 @@ void TlsFiles::look() {
 }
 
 std::unique_ptr<Transport> TlsFiles::transport(int fd) {
-  look();
   std::shared_ptr<TlsContext> context;
   {
     const std::lock_guard lock(mutex_);

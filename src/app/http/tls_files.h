@@ -15,10 +15,13 @@ namespace vitrine::http {
 /// Reads the files again when they have changed: connections that are open keep what they began with. Thread-safe.
 class TlsFiles {
  public:
-  /// `say` hears of files that were read again or do not fit. Errors: as TlsContext.
+  /// say: called with a message when changed files were loaded, or do not fit. Errors: as TlsContext.
   TlsFiles(std::string certificate, std::string key, std::function<void(const std::string&)> say);
 
-  /// As TlsContext::transport, after a look at the files, at most one a second. If they do not fit, those of before stay in use.
+  /// Loads the files if they have changed; looks at them at most once a second. If they do not fit, the previous ones stay in
+  /// use.
+  void look();
+  /// As TlsContext::transport, with the files that were loaded last.
   std::unique_ptr<Transport> transport(int fd);
   /// Reads the files now. Errors: as TlsContext; then those of before stay in use.
   void reload();
@@ -27,7 +30,6 @@ class TlsFiles {
   using Clock = std::chrono::steady_clock;
   using Stamp = std::array<int64_t, 5>;  // what changes with a file
   std::array<Stamp, 2> stamps() const;
-  void look();
 
   const std::string certificate_, key_;
   const std::function<void(const std::string&)> say_;

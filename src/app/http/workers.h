@@ -11,7 +11,7 @@ namespace vitrine::http {
 
 class Workers {
  public:
-  /// behind: they have what processor time other threads leave, and a tenth where those leave none (on Linux).
+  /// behind: at a lower priority (on Linux): where processors are busy, each has about a tenth of the time of another thread.
   explicit Workers(int threads, bool behind = false);
   ~Workers();  // runs what is waiting, and joins
   Workers(const Workers&) = delete;
