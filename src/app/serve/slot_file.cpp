@@ -140,7 +140,7 @@ SlotReader::SlotReader(const std::string& path, const std::string& name, const S
   SlotHead head;
   if (bytes_ < sizeof head) fail("is shorter than the head of a slot's file");
   read(std::as_writable_bytes(std::span(&head, 1)));
-  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) fail("is no file of a slot of this version");
+  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) fail("is not a slot file of this version");
   if (head.scope_bytes > kMostText || head.settings_bytes > kMostText) fail("has a head that is out of range");
   if (bytes_ < sizeof head + padded(head.scope_bytes) + padded(head.settings_bytes)) fail("is too short");
   if (read_padded(head.scope_bytes) != origin.scope)

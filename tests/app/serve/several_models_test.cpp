@@ -398,5 +398,24 @@ TEST(SeveralModels, ANameIsGivenOnce) {
   EXPECT_THROW(ServedModels{std::move(options)}, UsageError);
 }
 
+// The model that the body names is the one to fetch, not one that answers.
+TEST(SeveralModels, APullNeedsNoModelOfThatName) {
+  std::vector<std::string> pulled;
+  ServedModelsOptions options = two_models();
+  options.load = [&](const ModelToServe& model) {
+    return std::make_unique<LoadedModel>([&] { return Engine(model.path, {.threads = 1}); },
+                                         SchedulerOptions{.cache_bytes = 16 << 20},
+                                         [&](Engine&) {
+                                           ServiceOptions answers;
+                                           answers.pull = [&](const std::string& name, const auto&) { pulled.push_back(name); };
+                                           return answers;
+                                         });
+  };
+  const SeveralServed served(options);
+  const Reply reply = served.post("/api/pull", {{"model", "ada/model:Q8_0"}, {"stream", false}});
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(pulled, std::vector<std::string>{"ada/model:Q8_0"});
+}
+
 }  // namespace
 }  // namespace vitrine::serve

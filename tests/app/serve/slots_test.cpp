@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "model/adapter.h"
 #include "support.h"
 #include "support/golden.h"
 #include "support/scratch.h"
@@ -124,6 +125,16 @@ TEST_F(Slots, AFileHoldsNothingOfOtherTexts) {
   EXPECT_TRUE(file_behind({}) == file_behind(tokens_of(200)));
 }
 
+// The keys and values of a text depend on the adapter, which the fingerprint of the model's files does not show.
+TEST_F(Slots, AServerWithAnAdapterSavesNone) {
+  const auto served = start(Golden::open("gpt2_a").model());
+  text(*served, tokens_of(30));
+  open_adapter(served->engine.opened(), std::string(VITRINE_GOLDEN) + "/lora/gpt2_a/adapter");
+  for (const char* action : {"save", "restore"})
+    expect_error(act(*served, std::string("/slots/0?action=") + action, {{"filename", "a"}}), 501, "", "runs with --adapter");
+  EXPECT_TRUE(only_file().empty());
+}
+
 TEST_F(Slots, RefusalsNameTheField) {
   const auto served = start(tales());
   text(*served, tokens_of(30));
@@ -169,7 +180,7 @@ TEST_F(Slots, DamagedFilesAreRefused) {
     std::memcpy(bytes.data() + at, &number, sizeof number);
     return bytes;
   };
-  refused(changed(0, 7), "no file of a slot");
+  refused(changed(0, 7), "not a slot file");
   refused(changed(16, 7), "another model");
   for (const uint64_t number : {uint64_t{4097}, uint64_t{1} << 63, ~uint64_t{0}})
     for (const size_t at : {24, 32, 40, 48, 56}) refused(changed(at, number), "");

@@ -141,7 +141,6 @@ TEST(Fairness, ALateStreamFailsByItsDeadline) {
   EXPECT_EQ(in_time->end.end, End::length);
 }
 
-// Jobs of 20 ms one behind the other once took all of the time but for one step between two of them.
 // Without a rest there was one step between two jobs.
 TEST(Fairness, JobsLeaveMostOfTheTimeToStreams) {
   Scheduler scheduler(engine(), {});
