@@ -133,6 +133,7 @@ std::vector<Cpu> cpus_for_threads(const std::vector<Cpu>& cpus, const std::vecto
     return std::tie(a.cpu.node, a.place, a.cpu.number) < std::tie(b.cpu.node, b.place, b.cpu.number);
   });
   std::vector<Cpu> chosen;
+  chosen.reserve(candidates.size());
   for (const Candidate& candidate : candidates) chosen.push_back(candidate.cpu);
   return chosen;
 }

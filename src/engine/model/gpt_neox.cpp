@@ -1,6 +1,6 @@
-// GPT-NeoX, the family of Pythia. Attention and MLP read the same stream, each through a LayerNorm of its own, and both are
-// added to it; a part of each head turns; queries, keys and values come from one stored matrix. Black et al., arXiv:2204.06745,
-// section 2; Biderman et al., arXiv:2304.01373.
+// GPT-NeoX, the family of Pythia. Attention and MLP read the same residual stream, each through a LayerNorm of its own, and both
+// are added to it; a part of each head is rotated; queries, keys and values come from one stored matrix. Black et al.,
+// arXiv:2204.06745, section 2; Biderman et al., arXiv:2304.01373.
 // T rows of the step (sequences one after the other), N n_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
 

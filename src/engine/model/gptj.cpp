@@ -1,7 +1,7 @@
 // GPT-J. One LayerNorm, whose result both attention and MLP read; both are added to the stream; neighboring components of a
-// part of each head turn together; no biases around attention, one at the output. Wang and Komatsuzaki, "GPT-J-6B: a 6 billion
-// parameter autoregressive language model", 2021.
-// T rows of the step (sequences one after the other), N n_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+// part of each head are rotated together; no biases around attention, one at the output. Wang and Komatsuzaki, "GPT-J-6B: a 6
+// billion parameter autoregressive language model", 2021. T rows of the step (sequences one after the other), N n_heads, H
+// head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
 
 #include "model/decoder.h"
@@ -118,7 +118,7 @@ std::unique_ptr<Model> read_gptj(const ModelConfig& config) {
   if (c.d_model % c.n_heads != 0) keys.fail("n_head", "does not divide n_embd (" + std::to_string(c.d_model) + ")");
   c.set_heads(c.n_heads, c.d_model / c.n_heads);
   if (keys.mentions("rotary_dim") && !keys.has("rotary_dim"))
-    keys.fail("rotary_dim", "is not supported; expected the number of components of a head that turn");
+    keys.fail("rotary_dim", "is not supported; expected the number of components of a head that are rotated");
   c.rope = {.theta = 10000, .rotary_dim = keys.positive("rotary_dim", {}, 64), .layout = RopeLayout::pairs};
   if (c.rope.rotary_dim % 2 != 0 || c.rope.rotary_dim > c.head_dim)
     keys.fail("rotary_dim", "must be even and at most n_embd / n_head (" + std::to_string(c.head_dim) + ")");

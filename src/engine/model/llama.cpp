@@ -110,8 +110,7 @@ Json Llama::config(ConfigFormat format) const {
     const bool divides = c.d_model % c.n_heads == 0;
     if (c.has_windows() || (!divides && !c.qkv_bias && !c.mlp_bias)) keys["model_type"] = "mistral";
   }
-  if (c.family != "qwen2" && keys["model_type"] == "mistral") write_windows(keys, c.windows, format);
-  if (c.family == "qwen2" && c.has_windows()) write_windows(keys, c.windows, format);
+  if (keys["model_type"] == "mistral" || c.has_windows()) write_windows(keys, c.windows, format);
   if (c.family == "qwen2") keys["use_sliding_window"] = c.has_windows();
   return keys;
 }

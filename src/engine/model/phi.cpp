@@ -1,5 +1,5 @@
 // Phi-1, Phi-1.5 and Phi-2. One LayerNorm, whose result both attention and MLP read; both are added to the stream; a part of each
-// head turns; biases everywhere, at the output too. Gunasekar et al., arXiv:2306.11644, section 2.3; Li et al., 2309.05463.
+// head is rotated; biases everywhere, at the output too. Gunasekar et al., arXiv:2306.11644, section 2.3; Li et al., 2309.05463.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
 

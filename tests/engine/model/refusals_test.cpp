@@ -327,7 +327,8 @@ TEST(Refusals, SettingsOfGptNeoX) {
 }
 
 TEST(Refusals, SettingsOfGptJ) {
-  EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", nullptr).message(), "expected the number of components of a head that turn");
+  EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", nullptr).message(),
+                  "expected the number of components of a head that are rotated");
   EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", 10).message(), "must be even and at most n_embd / n_head (8)");
   EXPECT_CONTAINS(Changed("gptj").set("rotary_dim", 3).message(), "must be even");
   EXPECT_CONTAINS(Changed("gptj").set("rope_theta", 100.0).message(), "rope_theta");
