@@ -47,7 +47,8 @@ TEST(WarpCommand, IsKilledAndGoesOnToTheSameBits) {
     if (runs > 0) words.emplace_back("--resume");
     outcome = run_program(words);
     if (outcome.code == 0) break;
-    ASSERT_EQ(outcome.code, 128 + 9) << outcome.err;
+    // 124: the program ended by itself at the moment when timeout was about to kill it.
+    ASSERT_TRUE(outcome.code == 128 + 9 || outcome.code == 124) << outcome.code << "\n" << outcome.err;
   }
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   for (size_t r = 0; r < 2; ++r) EXPECT_EQ(outcome.json()["rounds"][r]["etas"], result["rounds"][r]["etas"]);
