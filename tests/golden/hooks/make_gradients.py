@@ -3,11 +3,12 @@
 usage: make_gradients.py [NAME ...]      (without names: every golden model)
 needs: what make.py needs (made with numpy 2.4.6, torch 2.15.0, transformers 5.24.0)
 
-gradients/gradients.safetensors has for each model <model>, f32 [hook, metric, 5]: the hooks in the order of their names, the metrics
-in that of METRICS, and of the gradient at a hook its length, its products with three vectors, projection(n, 0 to 2), and what errors
-of rounding are in proportion to: the length again, but at a norm's scale, where terms cancel, the length of the sums of their sizes.
-<model>.values are the metrics. The last metric is the logit difference of a run with a small ReLU autoencoder in the place of the
-stream behind block 0.
+gradients/<model>.safetensors:
+    gradients  f32 [hook, metric, 5]: the hooks in the order of their names, the metrics in that of METRICS, and of the gradient at a
+        hook its length, its products with three vectors, projection(n, 0 to 2), and what errors of rounding are in proportion to: the
+        length again, but at a norm's scale, where terms cancel, the length of the sums of their sizes
+    values     the metrics
+The last metric is the logit difference of a run with a small ReLU autoencoder in the place of the stream behind block 0.
 
 transformers' norms and softmax, which compute in float32 by themselves, are made to compute in float64 as well (in_double()).
 Where a module gives or takes the value, the gradient is the one at that tensor. At what make.py writes as a formula, it is the
@@ -17,7 +18,7 @@ import contextlib, json, math, sys
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import make, make_qwen3_5
 from make import HERE, T
@@ -219,9 +220,7 @@ def of_classic(name):
 
 
 def main():
-    path = HERE / "gradients" / "gradients.safetensors"
-    path.parent.mkdir(exist_ok=True)
-    written = load_file(path) if path.exists() else {}
+    (HERE / "gradients").mkdir(exist_ok=True)
     for name in sys.argv[1:] or sorted(p.stem for p in HERE.glob("*.safetensors")):
         with in_double():
             of = of_qwen3_5 if name == "qwen3_5" else of_classic if name.startswith("classic") else of_transformers
@@ -234,8 +233,7 @@ def main():
                 length = np.linalg.norm(g)
                 table[i, j] = length, *(g @ projection(g.size, which) for which in range(3)), sizes[j][hook].norm() if hook in sizes[j] else length
         assert np.isfinite(table).all(), name
-        written[name], written[name + ".values"] = table.astype(np.float32), np.array(values, np.float32)
-        save_file(written, path)
+        save_file({"gradients": table.astype(np.float32), "values": np.array(values, np.float32)}, HERE / "gradients" / f"{name}.safetensors")
         print(name, len(names), "hooks")
 
 
