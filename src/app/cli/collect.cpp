@@ -34,6 +34,7 @@ void run_collect(CollectArguments o) {
   o.collect.max_tokens = static_cast<uint64_t>(o.max_tokens);
   o.collect.shard_bytes = static_cast<uint64_t>(o.shard_mb) << 20;
   o.collect.type = o.type == "f16" ? DType::f16 : o.type == "bf16" ? DType::bf16 : DType::f32;
+  o.model.may_lack_head = true;
   Engine engine = open_engine(o.model);
   const std::unique_ptr<DocumentTokens> documents =
       open_documents(o.source, engine, "collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts");

@@ -25,7 +25,7 @@ namespace {
 
 struct ConvertArguments {
   std::string in, out, adapter, dtype, imatrix;
-  int64_t threads = 0;
+  int64_t threads = 0, window = 0;
   bool pure = false, json = false;
 };
 
@@ -73,10 +73,16 @@ void report(const ConvertArguments& o, const std::string& dtype, const OpenedMod
         opened.adapter == nullptr ? "" : fmt::format(", {} matrices with their adapter", merged_matrices(opened)));
 }
 
+OpenedModel open_input(const ConvertArguments& o) {
+  ModelFiles files = resolve_model(o.in);
+  files.window = o.window;
+  return open_model(std::move(files));
+}
+
 void convert_to_directory(const ConvertArguments& o) {
   if (!o.imatrix.empty() || o.pure)
     throw UsageError("--imatrix and --pure are for GGUF files; OUT is " + o.out + ", which does not end in .gguf.");
-  OpenedModel opened = as_huggingface(open_model(o.in));
+  OpenedModel opened = as_huggingface(open_input(o));
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
   const std::string dtype = o.dtype.empty() ? "bf16" : o.dtype;
   {
@@ -131,7 +137,7 @@ class ConversionView {
 };
 
 void convert_to_gguf(const ConvertArguments& o) {
-  OpenedModel opened = open_model(o.in);
+  OpenedModel opened = open_input(o);
   if (!o.adapter.empty()) open_adapter(opened, o.adapter);
   const std::string dtype = o.dtype.empty() ? own_type(*opened.model) : o.dtype;
   ImportanceMatrix importance;
@@ -181,6 +187,7 @@ Action define_convert(CLI::App& app) {
                  "The folder of a LoRA adapter, which is merged into the weights before they are rounded")
       ->type_name("FOLDER")
       ->check(not_empty());
+  add_window(app, o->window);
   add_count(app, "--threads", o->threads, 1, 1024,
             "Threads to encode a GGUF file with (default: all cores this process may use)");
   add_json(app, o->json);

@@ -178,6 +178,7 @@ ModelInfo local_info(const InfoArguments& o, const InfoOptions& options) {
 void run_info(const InfoArguments& o) {
   InfoOptions options = {.context = o.context,
                          .batch = o.batch,
+                         .window = o.model.window,
                          .numerics = {.f32 = o.model.compute == "f32", .exact = o.model.exact},
                          .cache_keys = cache_type(o.model.cache_keys, "--cache-type-k"),
                          .cache_values = cache_type(o.model.cache_values, "--cache-type-v")};
@@ -199,7 +200,9 @@ void run_info(const InfoArguments& o) {
   line("at", info.path);
   line("family", s.family + (info.kind == "config" ? " (configuration only, no weights)" : ""));
   line("parameters", fmt::format("{} ({} in the embedding{})", grouped(info.parameters), grouped(info.embedding_parameters),
-                                 s.tied ? ", which is also the head" : ""));
+                                 s.tied          ? ", which is also the head"
+                                 : info.has_head ? ""
+                                                 : "; the files hold no head: hidden states and embeddings, no predictions"));
   line("shape", fmt::format("{}, width {}, {} and {} of {}, {}, vocabulary {}", plural(s.n_layers, "layer"), s.d_model,
                             plural(s.n_heads, "query head"), plural(s.n_kv_heads, "key/value head"), s.head_dim,
                             s.d_ff > 0 ? fmt::format("MLP {}", s.d_ff) : "no MLP", s.vocab_size));
@@ -228,6 +231,7 @@ void run_info(const InfoArguments& o) {
 Action define_info(CLI::App& app) {
   auto o = std::make_shared<InfoArguments>();
   add_model_name(app, o->model.model);
+  add_window(app, o->model.window);
   add_run_options(app, o->model);
   add_decoding_cache_types(app, o->model);
   add_count(app, "--context", o->context, 1, int64_t{1} << 40,

@@ -143,6 +143,8 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
   options.load = [o, common, several, keys = http.keys.size()](const serve::ModelToServe& model) {
     ModelOptions run = o.model;
     run.model = model.path;
+    run.may_lack_head = true;
+    if (!model.main) run.window = 0;
     if (!model.main) run.adapter.clear();
     const auto open = [&] { return open_engine(run); };
     const auto options_of = [&](Engine& engine) {

@@ -26,6 +26,13 @@ void add_model_name(CLI::App& app, std::string& model) {
       ->check(not_empty());
 }
 
+void add_window(CLI::App& app, int64_t& window) {
+  add_count(
+      app, "--window", window, 1, int64_t{1} << 40,
+      "How many positions each layer sees, for a GGUF file that does not say it: llama.cpp's files of Mistral 7B v0.1 leave out "
+      "its 4096");
+}
+
 void add_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "One JSON document on standard output"); }
 
 void add_run_options(CLI::App& app, ModelOptions& options) {
@@ -49,6 +56,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       "--ignore-unknown-keys", options.ignore_unknown_keys,
       "Run a model whose config.json has settings that are not known here, without them and with a warning that names them. "
       "Where they matter, the numbers are wrong");
+  add_window(app, options.window);
   add_run_options(app, options);
   add_choice(
       app, "--pin", options.pin, "none|cores",
@@ -117,6 +125,8 @@ void add_prompt_options(CLI::App& app, PromptOptions& options, bool batches) {
 
 Engine open_engine(const ModelOptions& options) {
   ModelFiles files = resolve_model(model_or_shipped(options.model));
+  files.window = options.window;
+  files.may_lack_head = options.may_lack_head;
   if (options.ignore_unknown_keys)
     for (const std::string& key : drop_unknown_keys(files))
       log("warning: {} sets \"{}\", which is not known here and is ignored; the numbers may be wrong", files.config_path, key);

@@ -23,9 +23,13 @@ struct ModelOptions {
   std::string cache_keys = "auto", cache_values = "auto", load = "map";  // caches: f32 for scores, narrower for writing
   bool exact = false;
   bool ignore_unknown_keys = false;  // of a config.json
+  int64_t window = 0;                // of a GGUF file that names none; 0: as the file says
+  bool may_lack_head = false;        // the command does without logits
   bool json = false;
 };
 
+/// --window, of a GGUF file (ModelFiles::window).
+void add_window(CLI::App& app, int64_t& window);
 /// --model alone, for commands that do not run the model.
 void add_model_name(CLI::App& app, std::string& model);
 /// --threads, --compute, --exact, --json, for commands that name models otherwise.

@@ -34,6 +34,7 @@ void run_trace(TraceArguments o) {
     o.trace.labels = parse_labels(o.labels, "--labels");
   }
   check_writable("--out", o.out);
+  o.model.may_lack_head = true;
   Engine engine = open_engine(o.model);
   check_output(engine, o.out);
   std::vector<std::vector<int32_t>> sequences;

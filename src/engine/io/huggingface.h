@@ -19,6 +19,8 @@ struct ModelFiles {
   Json config;                         // null for GGUF; of a model that reads more than text, what describes the text's part
   std::string generation_config_path;  // empty if there is none
   Json generation_config;              // null if there is none
+  int64_t window = 0;                  // of a GGUF file's attention where its metadata name none, as asked for; 0: not asked for
+  bool may_lack_head = false;          // who opens it does without logits: an embedding model's files hold no matrix for them
   bool stacked_experts = false;        // its weights hold a matrix of all experts in one tensor, as transformers 5 may write them
 };
 

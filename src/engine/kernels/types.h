@@ -11,6 +11,6 @@ enum class RopeLayout : uint8_t {
   halves,  // component i turns with i + d/2 (Gemma, Hugging Face's Llama, GPT-NeoX)
   pairs,   // component 2i turns with 2i + 1 (GGUF's Llama order, RoFormer)
 };
-enum class Activation : uint8_t { none, relu, gelu_tanh, gelu_exact, silu, sigmoid };
+enum class Activation : uint8_t { none, relu, gelu_tanh, gelu_exact, silu, sigmoid, relu_squared, quick_gelu, tanh };
 
 }  // namespace vitrine

@@ -18,7 +18,7 @@ constexpr const char* kWindowPattern = "attention.sliding_window_pattern";
 
 Activation read_activation(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older,
                            std::optional<std::string> fallback) {
-  static constexpr std::array<std::pair<std::string_view, Activation>, 9> kNames = {{
+  static constexpr std::array<std::pair<std::string_view, Activation>, 13> kNames = {{
       {"gelu_pytorch_tanh", Activation::gelu_tanh},
       {"gelu_new", Activation::gelu_tanh},
       {"gelu_fast", Activation::gelu_tanh},
@@ -28,6 +28,10 @@ Activation read_activation(const ConfigReader& keys, std::string_view key, std::
       {"silu", Activation::silu},
       {"swish", Activation::silu},
       {"relu", Activation::relu},
+      {"relu2", Activation::relu_squared},
+      {"quick_gelu", Activation::quick_gelu},
+      {"tanh", Activation::tanh},
+      {"sigmoid", Activation::sigmoid},
   }};
   const std::string name = keys.string(key, older, std::move(fallback));
   for (const auto& [known, activation] : kNames)
@@ -231,6 +235,9 @@ const char* activation_key(Activation activation) {
     case Activation::silu: return "silu";
     case Activation::relu: return "relu";
     case Activation::sigmoid: return "sigmoid";
+    case Activation::relu_squared: return "relu2";
+    case Activation::quick_gelu: return "quick_gelu";
+    case Activation::tanh: return "tanh";
     case Activation::none: break;
   }
   return "linear";

@@ -35,16 +35,22 @@ class Loader {
         language_(gguf_ ? std::string_view() : language_prefix(opened.checkpoint)),
         left_out_(std::move(left_out)) {}
 
-  void load(const TensorLine& line) { line.weight != nullptr ? matrix(*line.weight, line) : vector(*line.vector, line); }
+  void load(const TensorLine& line) {
+    if (line.ours == "W_U" && lacks(line)) return matrix(*line.weight, line, *embedding_, true);
+    line.weight != nullptr ? matrix(*line.weight, line) : vector(*line.vector, line);
+  }
 
  private:
-  void matrix(Weight& weight, const TensorLine& line) {
-    const StoredTensor& t = find(line);
+  void matrix(Weight& weight, const TensorLine& line) { matrix(weight, line, find(line), false); }
+
+  // absent: the file holds no such tensor, and t, of the same shape, lies in its place; no product reads it.
+  void matrix(Weight& weight, const TensorLine& line, const StoredTensor& t, bool absent) {
     if (line.ours == "W_E") embedding_ = &t;
     if (static_cast<int>(t.dtype) >= kWeightTypes)
       throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
                                    ") has element type " + std::string(name_of(t.dtype)) + "; expected one of " + weight_types());
-    weight.name = t.name;
+    weight.name = absent ? line.file_name(gguf_) : t.name;
+    weight.absent = absent;
     weight.dtype = t.dtype;
     weight.out = line.out.size;
     weight.in = line.in.size;
@@ -53,6 +59,16 @@ class Loader {
     const size_t before = static_cast<size_t>(line.first_row(gguf_)) * weight.stride +
                           row_bytes(t.dtype, static_cast<size_t>(line.first_column(gguf_)));
     weight.data = t.data == nullptr ? nullptr : t.data + before;  // of a file whose headers alone were read there is none
+  }
+
+  // Whether the files are those of the bare model, and hold no matrix for its output. Errors: FileError where one is needed.
+  bool lacks(const TensorLine& head) const {
+    if (gguf_ || !bare_ || stored(head.file_name(false)) != nullptr) return false;
+    if (opened_.files.may_lack_head) return true;
+    throw FileError(opened_.checkpoint.path(),
+                    "holds the model without its output matrix (" + head.file_name(false) +
+                        "), as files of embedding models do. `vitrine serve` (/v1/embeddings), `trace` and `collect` run it; "
+                        "everything else needs the matrix: take the files of the whole model");
   }
 
   // Of a norm without scale and shift: 1 and 0, whatever the file of the model that learning started from holds.
@@ -148,6 +164,7 @@ class Loader {
     for (const std::string_view prefix : family_.optional_prefixes) {  // files of the bare model lack it
       if (t != nullptr || gguf_ || !wanted.starts_with(prefix)) continue;
       t = opened_.checkpoint.find(wanted.substr(prefix.size()));
+      bare_ = bare_ || t != nullptr;
       tried += " or \"" + wanted.substr(prefix.size()) + "\"";
     }
     // Of two names for one matrix, safetensors' save_model() keeps one.
@@ -187,6 +204,7 @@ class Loader {
   std::string_view language_;  // language_prefix() of the file
   std::set<std::string, std::less<>> left_out_;
   const StoredTensor* embedding_ = nullptr;
+  bool bare_ = false;  // names lack the prefix of the whole model's
   std::set<std::string, std::less<>> used_;
 };
 
@@ -242,9 +260,11 @@ bool has_keys_as_values(const Checkpoint& checkpoint) {
   });
 }
 
+constexpr const char* kWindowKey = "attention.sliding_window";
+
 // GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
 // family's business. The vocabulary's size is the embedding's.
-ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint) {
+ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint, int64_t window) {
   const std::string architecture(metadata.string("general.architecture"));
   const Json flat = metadata.config();
   Json config = Json::object();
@@ -260,6 +280,9 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
   config["attention_k_eq_v"] = has_keys_as_values(checkpoint);
+  if (const Json& named = config.value(kWindowKey, Json()); window > 0 && named.is_number() && named != 0)
+    throw FileError(metadata.path(), "names a window of its own, " + named.dump() + " positions; leave --window out");
+  if (window > 0) config[kWindowKey] = window;
   ModelConfig result{.keys = ConfigReader(config, metadata.path()), .gguf = true};
   result.rope_divisors = rope_tensor(checkpoint, result.keys, "rope_freqs.weight");
   result.rope_short = rope_tensor(checkpoint, result.keys, "rope_factors_short.weight");
@@ -340,6 +363,12 @@ bool holds_stacked_experts(const Checkpoint& checkpoint) {
 
 namespace {
 
+bool has_window(const Model& model, int64_t window) {
+  for (int64_t layer = 0; layer < model.shape().n_layers; ++layer)
+    if (model.layer(layer).attention.window == window) return true;
+  return false;
+}
+
 // read_packed: whether packed weights are unpacked.
 OpenedModel open(ModelFiles files, bool read_packed) {
   OpenedModel opened;
@@ -349,8 +378,14 @@ OpenedModel open(ModelFiles files, bool read_packed) {
     Gguf gguf = open_gguf(opened.files.weights);
     opened.gguf = std::make_unique<GgufMetadata>(std::move(gguf.metadata));
     opened.checkpoint = std::move(gguf.checkpoint);
-    made = make(gguf_config(*opened.gguf, opened.checkpoint));
+    const int64_t window = opened.files.window;
+    made = make(gguf_config(*opened.gguf, opened.checkpoint, window));
+    if (window > 0 && !has_window(*made.model, window))
+      throw FileError(opened.gguf->path(), std::string("is a ") + made.family->title +
+                                               ", whose layers read no window from a GGUF file; leave --window out");
   } else {
+    if (opened.files.window > 0)
+      throw FileError(opened.files.config_path, "says itself which layers have a window; --window is for GGUF files without one");
     made = make(huggingface_config(opened.files));
     opened.checkpoint = open_weights(opened.files);
     unpack_weights(opened.checkpoint, ConfigReader(opened.files.config, opened.files.config_path), read_packed);
@@ -376,7 +411,7 @@ OpenedModel open_headers(ModelFiles files) { return open(std::move(files), false
 std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
   if (files.kind == ModelFiles::Kind::gguf) {
     const Gguf gguf = open_gguf(files.weights);
-    return make(gguf_config(gguf.metadata, gguf.checkpoint)).model;
+    return make(gguf_config(gguf.metadata, gguf.checkpoint, files.window)).model;
   }
   return make(huggingface_config(files)).model;
 }

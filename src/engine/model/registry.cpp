@@ -103,6 +103,12 @@ bool has_key_of_another(const ConfigReader& keys, const Family& family) {
 
 const Family& find_family(const ConfigReader& keys, bool gguf) {
   if (!gguf) packing_method(keys);  // refuses what is not read
+  if (!gguf && !keys.has("model_type") && keys.has("act_fn") && (keys.has("d_vocab") || keys.has("d_head")))
+    throw FileError(
+        keys.path(),
+        "is a configuration of TransformerLens, and vitrine reads models of transformers. What TransformerLens loads "
+        "from Hugging Face (gpt2, pythia, …) opens here from its own directory; `vitrine train` makes toy models, also "
+        "without MLPs (\"vitrine_mlp\": false; docs/trainability.md)");
   const std::string type = keys.string("model_type");
   const std::vector<std::string> architectures = keys.strings("architectures");
   for (const Family& family : families()) {

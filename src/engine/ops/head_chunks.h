@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "kernels/reference/softmax.h"
 #include "kernels/table.h"
 #include "ops/elementwise.h"
@@ -43,8 +44,13 @@ void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bia
   });
 }
 
-/// What the head's matrix reads: x times the head's scale.
-inline Tensor read_by(Context& ctx, const Tensor& x, const Head& head) { return head.scale == 1 ? x : scale(ctx, x, head.scale); }
+/// What the head's matrix reads: x times the head's scale. Errors: InputError for a head that the model's files do not hold.
+inline Tensor read_by(Context& ctx, const Tensor& x, const Head& head) {
+  if (head.weight->absent && ctx.dry() == nullptr)
+    throw InputError("the model's files hold no " + head.weight->name +
+                     ", as those of embedding models: hidden states and embeddings can be read, predictions cannot");
+  return head.scale == 1 ? x : scale(ctx, x, head.scale);
+}
 
 /// Where the logits of the first chunks stay, as many as fit.
 struct KeptLogits {

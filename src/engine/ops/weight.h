@@ -50,7 +50,8 @@ struct Weight {
   int64_t out = 0, in = 0;
   size_t stride = 0;  // bytes from one stored row to the next
   bool by_columns = false;
-  Vector bias;  // [out], or empty
+  bool absent = false;  // of a head that the files do not hold: what lies at data is not its own
+  Vector bias;          // [out], or empty
   GradTarget grad;
   const LowRank* adapter = nullptr;  // what linear adds to its product (ops/low_rank.h); null: nothing
 

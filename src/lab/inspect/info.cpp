@@ -101,6 +101,7 @@ void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
                  {"MLP", {}},       {"head", {}},      {"norms", {}}};
   int64_t bits = 0;
   for (const TensorLine& line : model.tensors()) {
+    if (line.weight != nullptr && line.weight->absent) continue;
     const std::string_view name = line.ours;
     const auto within = [&](std::string_view part) { return name.find(part) != name.npos; };
     const size_t group = name.starts_with("W_E") || name == "W_pos" ? 0
@@ -124,6 +125,8 @@ void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
 ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   OpenedModel opened;
   opened.files = resolve_model(name);
+  opened.files.window = options.window;
+  opened.files.may_lack_head = true;
   const bool has_weights = !opened.files.weights.empty();
   if (has_weights)
     opened = open_headers(std::move(opened.files));
@@ -136,8 +139,10 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   info.path = opened.gguf != nullptr ? opened.gguf->path() : opened.files.directory;
   info.kind = opened.gguf != nullptr ? "gguf" : has_weights ? "huggingface" : "config";
   info.shape = model.shape();
+  info.has_head = !model.head().weight->absent;
   info.packing = packing_method(opened.files);
   info.parameters = parameter_count(model);
+  if (!info.has_head) info.parameters -= info.shape.vocab_size * info.shape.d_model;
   info.embedding_parameters = info.shape.vocab_size * info.shape.d_model;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())
     info.stored_bytes[std::string(name_of(tensor.dtype))] += static_cast<int64_t>(tensor.bytes);
@@ -236,6 +241,7 @@ Json to_json(const ModelInfo& info) {
                  {"vocab_size", s.vocab_size},
                  {"context_length", s.context_length > 0 ? Json(s.context_length) : Json(nullptr)},
                  {"tied", s.tied},
+                 {"has_head", info.has_head},
                  {"windows", std::move(windows)}}},
                {"parameters", info.parameters},
                {"embedding_parameters", info.embedding_parameters},

@@ -16,6 +16,7 @@ namespace vitrine {
 struct InfoOptions {
   int64_t context = 0;     // positions for the cache's size; 0: the model's context, 2048 where that is without end
   int64_t batch = 1;       // sequences for the cache's size
+  int64_t window = 0;      // of a GGUF file that names none (ModelFiles::window)
   Numerics numerics = {};  // what the caller would run with
   std::optional<DType> cache_keys = {}, cache_values = {};  // nothing: as decoding takes them (cache_types_for)
   std::optional<StepSize> step = {};                        // a step whose ops are listed; it takes the cache's types
@@ -27,6 +28,7 @@ struct ModelInfo {
   ModelShape shape;
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
   bool causal = true;            // false: layers see what comes later, too
+  bool has_head = true;          // false: the files hold no output matrix, as those of embedding models
   int64_t parameters = 0;        // as transformers' num_parameters(): tied ones once
   int64_t embedding_parameters = 0;
   std::string packing;                          // how the files pack weights, which are unpacked here: "fp8"; mostly empty

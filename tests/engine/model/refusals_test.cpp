@@ -162,6 +162,8 @@ TEST(Refusals, UnknownFamily) {
   EXPECT_CONTAINS(message, "expected one of " + known_families());
   EXPECT_CONTAINS(Changed("llama").set("architectures", {"LlamaForSequenceClassification"}).message(), "LlamaForCausalLM");
   EXPECT_CONTAINS(Changed("llama").config([](Json& c) { c.erase("model_type"); }).message(), "lacks \"model_type\"");
+  const Json toy = {{"d_model", 512}, {"d_vocab", 48262}, {"act_fn", "gelu"}, {"n_layers", 1}, {"attn_only", true}};
+  EXPECT_CONTAINS(Changed("llama").config([&](Json& c) { c = toy; }).message(), "is a configuration of TransformerLens");
 }
 
 TEST(Refusals, KeysThatNobodyHonors) {
@@ -190,6 +192,18 @@ TEST(Refusals, GemmasSlipIsTheNameGeluAlone) {
   EXPECT_EQ(activation("gelu"), Activation::gelu_tanh);
   EXPECT_EQ(activation("gelu_pytorch_tanh"), Activation::gelu_tanh);
   EXPECT_EQ(activation("gelu_python"), Activation::gelu_exact);
+}
+
+TEST(Refusals, ActivationsByTheirNames) {
+  const auto activation = [](const char* name) {
+    Changed model("llama");
+    model.set("hidden_act", name).write();
+    return open_model(model.dir()).model->layer(0).activation;
+  };
+  EXPECT_EQ(activation("relu2"), Activation::relu_squared);
+  EXPECT_EQ(activation("quick_gelu"), Activation::quick_gelu);
+  EXPECT_EQ(activation("tanh"), Activation::tanh);
+  EXPECT_CONTAINS(Changed("llama").set("hidden_act", "mish").message(), "is not an activation vitrine knows");
 }
 
 TEST(Refusals, WhatPublishedConfigurationsSayIsAccepted) {

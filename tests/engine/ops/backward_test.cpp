@@ -339,7 +339,8 @@ TEST(Backward, ActivationsNormsAndSums) {
   both.weight(67, 1, false, true);
   both.weight(23, 67);
   const auto labels = labels_for(333, 23);
-  for (const Activation f : {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu})
+  for (const Activation f : {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu,
+                             Activation::relu_squared, Activation::quick_gelu, Activation::tanh})
     both.expect_match([&](Context& ctx, const std::vector<Tensor>& x, const std::deque<Weight>& w) {
       const Tensor a = rms_norm(ctx, "a", x[0], w[0].bias, {.eps = 1e-5, .offset = 1});
       const Tensor b = layer_norm(ctx, "b", x[1], w[0].bias, w[1].bias, {.eps = 1e-5});

@@ -90,6 +90,9 @@ TEST_P(Formula, NormsAndActivations) {
   expect(activation(ctx, x, Activation::gelu_exact), "gelu_exact");
   expect(activation(ctx, x, Activation::gelu_tanh), "gelu_tanh");
   expect(activation(ctx, x, Activation::silu), "silu");
+  expect(activation(ctx, x, Activation::relu_squared), "relu2");
+  expect(activation(ctx, x, Activation::quick_gelu), "quick_gelu");
+  expect(activation(ctx, x, Activation::tanh), "tanh");
   expect(softcap(ctx, x, 30), "softcap30");
 }
 

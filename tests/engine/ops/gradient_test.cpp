@@ -16,8 +16,8 @@ namespace vitrine {
 namespace {
 
 using Inputs = GradientCheck::Inputs;
-constexpr Activation kActivations[] = {Activation::relu, Activation::gelu_tanh, Activation::gelu_exact, Activation::silu,
-                                       Activation::sigmoid};
+constexpr Activation kActivations[] = {Activation::relu,    Activation::gelu_tanh,    Activation::gelu_exact, Activation::silu,
+                                       Activation::sigmoid, Activation::relu_squared, Activation::quick_gelu, Activation::tanh};
 
 Step ragged_rows(const std::vector<int64_t>& lengths) {
   Step step;

@@ -117,10 +117,13 @@ std::string ModelFacts::mlp_title() const {
     case Activation::gelu_tanh:
     case Activation::gelu_exact: return gated ? "GeGLU" : "GELU";
     case Activation::silu: return gated ? "SwiGLU" : "SiLU";
-    case Activation::sigmoid:
+    case Activation::relu_squared: return gated ? "ReGLU, squared" : "squared ReLU";
+    case Activation::quick_gelu: return gated ? "GeGLU" : "GELU";
+    case Activation::tanh: return gated ? "GLU of tanh" : "tanh";
+    case Activation::sigmoid: return gated ? "GLU" : "sigmoid";
     case Activation::none: break;
   }
-  return gated ? "GLU" : "linear";
+  return gated ? "bilinear" : "linear";
 }
 
 bool ModelFacts::has_bias(std::string_view matrix) const {
@@ -139,6 +142,9 @@ std::string activation_name(Activation f) {
     case Activation::gelu_exact: return "gelu_exact";
     case Activation::silu: return "silu";
     case Activation::sigmoid: return "sigmoid";
+    case Activation::relu_squared: return "relu2";
+    case Activation::quick_gelu: return "quick_gelu";
+    case Activation::tanh: return "tanh";
     case Activation::none: break;
   }
   return "none";
@@ -152,6 +158,9 @@ double activation_value(Activation f, double x) {
     case Activation::gelu_exact: return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
     case Activation::silu: return x / (1 + std::exp(-x));
     case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::relu_squared: return std::max(0.0, x) * std::max(0.0, x);
+    case Activation::quick_gelu: return x / (1 + std::exp(-1.702 * x));
+    case Activation::tanh: return std::tanh(x);
     case Activation::none: break;
   }
   return x;

@@ -14,6 +14,9 @@ template <class T>
 inline constexpr T kGeluSlope = T(0.79788456080286535588);
 template <class T>
 inline constexpr T kGeluCubic = T(0.044715);
+/// The sigmoid form of GELU (the same, section 2): x s(1.702 x).
+template <class T>
+inline constexpr T kQuickGeluSlope = T(1.702);
 
 /// f(x). The forms below are the textbook's without its cancellation for negative x:
 /// 0.5 x (1 + tanh u) = x / (1 + exp(-2u));  0.5 x (1 + erf(x / sqrt 2)) = 0.5 x erfc(-x / sqrt 2).
@@ -29,6 +32,9 @@ T activation_value(Activation f, T x) {
     case Activation::gelu_exact: return T(0.5) * x * std::erfc(-x / std::numbers::sqrt2_v<T>);
     case Activation::silu: return x / (1 + std::exp(-x));
     case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::relu_squared: return x > 0 || x != x ? x * x : T(0);
+    case Activation::quick_gelu: return x / (1 + std::exp(-kQuickGeluSlope<T> * x));
+    case Activation::tanh: return std::tanh(x);
   }
   return x;
 }
@@ -53,6 +59,15 @@ T activation_derivative(Activation f, T x) {
       return s + x * s * other;
     }
     case Activation::sigmoid: return 1 / (1 + std::exp(-x)) / (1 + std::exp(x));
+    case Activation::relu_squared: return x > 0 ? 2 * x : T(0);
+    case Activation::quick_gelu: {
+      const T u = kQuickGeluSlope<T> * x, s = 1 / (1 + std::exp(-u)), other = 1 / (1 + std::exp(u));
+      return s + u * s * other;
+    }
+    case Activation::tanh: {
+      const T t = std::tanh(x);
+      return (1 - t) * (1 + t);
+    }
   }
   return 1;
 }

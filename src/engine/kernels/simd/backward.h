@@ -127,6 +127,15 @@ HWY_INLINE Slope activation_slope(Vec x) {
     const Vec s = hn::IfThenElse(hn::Lt(x, zero), hn::Mul(e, inverse), inverse);
     const Vec bend = hn::Mul(hn::Mul(e, inverse), inverse);
     return {hn::Mul(x, s), hn::MulAdd(x, bend, s)};
+  } else if constexpr (kF == Activation::quick_gelu) {  // SiLU of u = 1.702 x, divided by 1.702
+    const Slope of = activation_slope<Activation::silu>(hn::Mul(x, broadcast(1.702f)));
+    return {hn::Mul(of.value, broadcast(1 / 1.702f)), of.derivative};
+  } else if constexpr (kF == Activation::relu_squared) {
+    const Vec r = activation<Activation::relu>(x);
+    return {hn::Mul(r, r), hn::Add(r, r)};
+  } else if constexpr (kF == Activation::tanh) {
+    const Vec t = tanh(x);
+    return {t, hn::Mul(hn::Sub(one, t), hn::Add(one, t))};
   } else if constexpr (kF == Activation::sigmoid) {
     const Vec e = exp(hn::Neg(hn::Abs(x))), inverse = hn::Div(one, hn::Add(one, e));
     const Vec below = hn::Mul(e, inverse);
@@ -144,6 +153,9 @@ HWY_INLINE void with_slope(Activation f, G g) {
     case Activation::gelu_exact: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::gelu_exact>(x); });
     case Activation::silu: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::silu>(x); });
     case Activation::sigmoid: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::sigmoid>(x); });
+    case Activation::relu_squared: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::relu_squared>(x); });
+    case Activation::quick_gelu: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::quick_gelu>(x); });
+    case Activation::tanh: return g([](Vec x) HWY_ATTR { return activation_slope<Activation::tanh>(x); });
   }
 }
 

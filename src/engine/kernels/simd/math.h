@@ -85,6 +85,13 @@ HWY_INLINE Vec activation(Vec x) {
     return hn::Div(x, hn::Add(one, exp(hn::Neg(x))));
   } else if constexpr (kF == Activation::sigmoid) {
     return hn::Div(one, hn::Add(one, exp(hn::Neg(x))));
+  } else if constexpr (kF == Activation::relu_squared) {
+    const Vec r = activation<Activation::relu>(x);
+    return hn::Mul(r, r);
+  } else if constexpr (kF == Activation::quick_gelu) {
+    return hn::Div(x, hn::Add(one, exp(hn::Mul(x, broadcast(-1.702f)))));
+  } else if constexpr (kF == Activation::tanh) {
+    return tanh(x);
   } else {
     return x;
   }
@@ -100,6 +107,9 @@ HWY_INLINE void with_activation(Activation f, G g) {
     case Activation::gelu_exact: return g([](Vec x) HWY_ATTR { return activation<Activation::gelu_exact>(x); });
     case Activation::silu: return g([](Vec x) HWY_ATTR { return activation<Activation::silu>(x); });
     case Activation::sigmoid: return g([](Vec x) HWY_ATTR { return activation<Activation::sigmoid>(x); });
+    case Activation::relu_squared: return g([](Vec x) HWY_ATTR { return activation<Activation::relu_squared>(x); });
+    case Activation::quick_gelu: return g([](Vec x) HWY_ATTR { return activation<Activation::quick_gelu>(x); });
+    case Activation::tanh: return g([](Vec x) HWY_ATTR { return activation<Activation::tanh>(x); });
   }
 }
 
