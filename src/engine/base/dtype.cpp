@@ -14,8 +14,9 @@ std::string weight_types() {
 void decode_block(DType type, const void* block, float* y) {
   switch (type) {
 #define VITRINE_DECODE(name, elements, bytes, number) \
-  case DType::name: return decode_integers<DecodedBlock<DType::name>>(static_cast<const uint8_t*>(block), y);
+  case DType::name: return decode_values<DecodedBlock<DType::name>>(static_cast<const uint8_t*>(block), y);
     VITRINE_DECODED_TYPES(VITRINE_DECODE)
+    VITRINE_DECODE(f8_e4m3, 0, 0, 0)
 #undef VITRINE_DECODE
     default: return;
   }

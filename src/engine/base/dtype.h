@@ -1,6 +1,6 @@
 #pragma once
-// Element types of tensors and weights. Block types are GGUF's, bit for bit: base/blocks has a file for each that is decoded
-// before its products; the other two, Q8_0 and Q4_0, stand here.
+// Element types of tensors and weights. Block types are GGUF's, bit for bit, but for f8_e4m3: base/blocks has a file for each
+// that is decoded before its products; the other two, Q8_0 and Q4_0, stand here.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,7 +34,7 @@ namespace vitrine {
   TYPE(mxfp4, 32, 17, 39)
 
 #define VITRINE_NAME(name, elements, bytes, number) name,
-enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, VITRINE_DECODED_TYPES(VITRINE_NAME) f64, i32, i64, u8 };
+enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, VITRINE_DECODED_TYPES(VITRINE_NAME) f8_e4m3, f64, i32, i64, u8 };
 #undef VITRINE_NAME
 
 inline constexpr int kWeightTypes = static_cast<int>(DType::f64);  // the types a matrix may have come first
@@ -63,6 +63,7 @@ constexpr std::string_view name_of(DType type) {
   case DType::name: return #name;
       VITRINE_DECODED_TYPES(VITRINE_NAME)
 #undef VITRINE_NAME
+    case DType::f8_e4m3: return "f8_e4m3";
     case DType::f64: return "f64";
     case DType::i32: return "i32";
     case DType::i64: return "i64";
@@ -80,7 +81,8 @@ constexpr bool is_block(DType type) { return type >= DType::q8_0 && type < DType
 constexpr size_t block_elements(DType type) {
   switch (type) {
     case DType::q8_0:
-    case DType::q4_0: return kBlock;
+    case DType::q4_0:
+    case DType::f8_e4m3: return kBlock;
 #define VITRINE_ELEMENTS(name, elements, bytes, number) \
   case DType::name: return elements;
       VITRINE_DECODED_TYPES(VITRINE_ELEMENTS)
@@ -102,6 +104,7 @@ constexpr size_t block_bytes(DType type) {
     case DType::u8: return 1;
     case DType::q8_0: return sizeof(BlockQ8_0);
     case DType::q4_0: return sizeof(BlockQ4_0);
+    case DType::f8_e4m3: return 36;
 #define VITRINE_BYTES(name, elements, bytes, number) \
   case DType::name: return bytes;
       VITRINE_DECODED_TYPES(VITRINE_BYTES)

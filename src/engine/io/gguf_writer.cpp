@@ -27,6 +27,7 @@ std::optional<uint32_t> type_number(DType type) {
     case DType::i64: return 27;
     case DType::f64: return 28;
     case DType::bf16: return 30;
+    case DType::f8_e4m3:
     case DType::u8: return std::nullopt;
   }
   return std::nullopt;

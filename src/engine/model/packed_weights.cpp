@@ -132,18 +132,8 @@ void unpack_mxfp4(Checkpoint& checkpoint, ThreadPool* pool) {
 
 // FP8 -----------------------------------------------------------------------------------------------------------------
 
-// One sign bit, four of the exponent, three of the mantissa; no infinities, and NaN is all ones (arXiv:2209.05433, table 1).
-constexpr std::array<float, 256> float8_values() {
-  std::array<float, 256> values{};
-  for (int code = 0; code < 256; ++code) {
-    const int exponent = code >> 3 & 15, mantissa = code & 7;
-    float value = exponent == 0 ? static_cast<float>(mantissa) / 512.0f : (1.0f + static_cast<float>(mantissa) / 8.0f) / 64.0f;
-    for (int i = 1; i < exponent; ++i) value *= 2.0f;
-    values[static_cast<size_t>(code)] = code < 128 ? value : -value;
-  }
-  return values;
-}
-constexpr std::array<float, 256> kFloat8Values = float8_values();
+// No infinities, and NaN is all ones (arXiv:2209.05433, table 1).
+constexpr bool is_nan(uint8_t code) { return (code & 127) == 127; }
 
 // Where the scale of an element of a matrix [out, in] lies: row i, column j has scale (i / rows) * across + j / columns.
 struct Scales {
@@ -196,29 +186,41 @@ const StoredTensor* find_scales(const Checkpoint& checkpoint, const std::string&
   return nullptr;
 }
 
-// Values [first, first + n) of a row, which share a scale. Returns the first that is NaN, or -1.
-int64_t widen_part(const uint8_t* codes, int64_t first, int64_t n, float scale, float* to) {
-  for (int64_t i = first; i < first + n; ++i) {
-    if ((codes[i] & 127) == 127) return i;
-    to[i] = kFloat8Values[codes[i]] * scale;
-  }
-  return -1;
+// Block `block` of a row: 32 codes behind their scale.
+void put_block(const uint8_t* codes, float scale, uint8_t* block) {
+  std::memcpy(block, &scale, sizeof scale);
+  std::memcpy(block + sizeof scale, codes, kBlock);
 }
 
-// Returns the first element that is NaN, or -1.
-int64_t widen_rows(ThreadPool& pool, const Scales& scales, int64_t rows, int64_t out, int64_t in, const uint8_t* codes,
-                   float* to) {
+// The rows of a matrix in blocks of f8_e4m3, or as f32 where scales change within such a block or a row ends in one. Returns the
+// first element that is NaN, or -1.
+int64_t pack_rows(ThreadPool& pool, const Scales& scales, DType type, int64_t rows, int64_t out, int64_t in, const uint8_t* codes,
+                  std::byte* to) {
   return first_wrong(pool, rows, [=](int64_t row) -> int64_t {
-    for (int64_t first = 0; first < in; first += scales.columns) {
-      const int64_t n = std::min(scales.columns, in - first);
-      const int64_t at = widen_part(codes + row * in, first, n, scales.at(row / out, row % out, first), to + row * in);
-      if (at >= 0) return row * in + at;
+    const uint8_t* const from = codes + row * in;
+    const auto wrong = std::find_if(from, from + in, is_nan);
+    if (wrong != from + in) return row * in + (wrong - from);
+    std::byte* const line = to + static_cast<size_t>(row) * row_bytes(type, static_cast<size_t>(in));
+    uint8_t block[block_bytes(DType::f8_e4m3)];
+    uint8_t part[kBlock] = {};
+    float wide[kBlock];
+    for (int64_t first = 0, n = 0; first < in; first += n) {
+      n = std::min({static_cast<int64_t>(kBlock), in - first, scales.columns - first % scales.columns});
+      const float scale = scales.at(row / out, row % out, first);
+      if (type == DType::f8_e4m3) {
+        put_block(from + first, scale, reinterpret_cast<uint8_t*>(line) + row_bytes(type, static_cast<size_t>(first)));
+        continue;
+      }
+      std::copy_n(from + first, n, part);
+      put_block(part, scale, block);
+      decode_block(DType::f8_e4m3, block, wide);
+      std::copy_n(wide, n, reinterpret_cast<float*>(line) + first);
     }
     return -1;
   });
 }
 
-void widen_float8(Checkpoint& checkpoint, const std::string& name, const std::vector<int64_t>& block, ThreadPool* pool) {
+void pack_float8(Checkpoint& checkpoint, const std::string& name, const std::vector<int64_t>& block, ThreadPool* pool) {
   const UnreadableTensor weight = checkpoint.unreadable().find(name)->second;
   if (weight.shape.size() < 2 || weight.bytes == 0)
     throw FileError(*weight.file,
@@ -231,13 +233,16 @@ void widen_float8(Checkpoint& checkpoint, const std::string& name, const std::ve
   const size_t axes = weight.shape.size();
   const int64_t out = weight.shape[axes - 2], in = weight.shape[axes - 1], rows = product(weight.shape, 0, axes - 1);
   checkpoint.remove(name);
-  const size_t bytes = row_bytes(DType::f32, weight.bytes);
-  StoredTensor made{name, DType::f32, weight.shape, nullptr, bytes, weight.file, weight.described_at};
+  const auto per_block = static_cast<int64_t>(kBlock);
+  const bool fits = in % per_block == 0 && (scales.columns >= in || scales.columns % per_block == 0);
+  const DType type = fits ? DType::f8_e4m3 : DType::f32;
+  const size_t bytes = row_bytes(type, weight.bytes);
+  StoredTensor made{name, type, weight.shape, nullptr, bytes, weight.file, weight.described_at};
   if (pool == nullptr) {
     checkpoint.add(std::move(made));
   } else {
-    auto* const to = reinterpret_cast<float*>(checkpoint.add_new(std::move(made)));
-    const int64_t wrong = widen_rows(*pool, scales, rows, out, in, reinterpret_cast<const uint8_t*>(weight.data), to);
+    std::byte* const to = checkpoint.add_new(std::move(made));
+    const int64_t wrong = pack_rows(*pool, scales, type, rows, out, in, reinterpret_cast<const uint8_t*>(weight.data), to);
     if (wrong >= 0)
       throw FileError(*weight.file, described(name, weight.described_at) + "holds a NaN at " + std::to_string(wrong) +
                                         "; expected numbers. Is the file damaged?");
@@ -259,7 +264,7 @@ void unpack_float8(Checkpoint& checkpoint, const std::vector<int64_t>& block, Th
     if (tensor.type == kFloat8) packed.push_back(name);
   for (const auto& [name, tensor] : checkpoint.tensors())
     if (is_of_activations(name)) left_out.push_back(name);
-  for (const std::string& name : packed) widen_float8(checkpoint, name, block, pool);
+  for (const std::string& name : packed) pack_float8(checkpoint, name, block, pool);
   for (const std::string& name : left_out) checkpoint.remove(name);
 }
 

@@ -65,7 +65,7 @@ TEST(Dispatch, EveryTableIsComplete) {
     if (t == nullptr) continue;
     for (const DType type : kAllWeightTypes) {
       EXPECT_TRUE(t->dot_rows[int(type)] && t->widen[int(type)]);
-      EXPECT_EQ(t->dot_rows_int8[int(type)] != nullptr, is_block(type));
+      EXPECT_EQ(t->dot_rows_int8[int(type)] != nullptr, has_integers(type));
       EXPECT_EQ(t->dot_columns[int(type)] != nullptr, !is_block(type));
     }
     EXPECT_TRUE(t->panel_f32.outputs && t->panel_f32.depth % kBlock == 0 && t->panel_f32.x_bytes && t->panel_f32.expand &&

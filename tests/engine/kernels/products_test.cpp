@@ -17,7 +17,7 @@ std::vector<ActivationBlock> quantized(const std::vector<float>& x, size_t k) {
 
 std::vector<DType> block_types() {
   std::vector<DType> types(std::begin(kAllWeightTypes), std::end(kAllWeightTypes));
-  std::erase_if(types, [](DType type) { return !is_block(type); });
+  std::erase_if(types, [](DType type) { return !has_integers(type); });
   return types;
 }
 

@@ -71,10 +71,13 @@ inline std::vector<double> as_double(const float* x, size_t n) { return std::vec
 inline std::vector<double> as_double(const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); }
 
 #define VITRINE_TYPE(name, elements, bytes, number) , DType::name
-inline constexpr DType kAllWeightTypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0,
-                                            DType::q4_0 VITRINE_DECODED_TYPES(VITRINE_TYPE)};
+inline constexpr DType kAllWeightTypes[] = {
+    DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0 VITRINE_DECODED_TYPES(VITRINE_TYPE), DType::f8_e4m3};
 #undef VITRINE_TYPE
 inline constexpr DType kFloatTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+/// Whose products take activations in int8, too.
+constexpr bool has_integers(DType type) { return is_block(type) && type != DType::f8_e4m3; }
 
 /// Where the f16 scales of a block lie.
 inline std::vector<size_t> scale_places(DType type) {
@@ -88,8 +91,9 @@ inline std::vector<size_t> scale_places(DType type) {
     case DType::q6_k: return {208};
     case DType::tq1_0: return {52};
     case DType::tq2_0: return {64};
-    case DType::iq1_m:             // four bits in each of four places
-    case DType::mxfp4: return {};  // a power of two in byte 0
+    case DType::iq1_m:               // four bits in each of four places
+    case DType::mxfp4:               // a power of two in byte 0
+    case DType::f8_e4m3: return {};  // an f32
     default: return {0};
   }
 }
@@ -112,6 +116,10 @@ inline std::vector<char> random_weights(DType type, size_t rows, size_t k, uint3
           char& byte = bytes[at + 49 + 2 * n];
           byte = static_cast<char>((byte & 15) | (scale >> (4 * n) & 15) << 4);
         }
+      }
+      if (type == DType::f8_e4m3) {
+        const float scale = 0.01f * (1.0f + float(random() % 100) / 100.0f);
+        std::memcpy(&bytes[at], &scale, 4);
       }
       if (type == DType::mxfp4) bytes[at] = static_cast<char>(120 + random() % 4);
     }

@@ -186,7 +186,7 @@ TEST(MixedGguf, MeetsItsDecodedWeights) {
   std::set<DType> types;
   for (const TensorLine& line : opened.model->tensors())
     if (line.weight != nullptr) types.insert(line.weight->dtype);
-  EXPECT_EQ(types.size(), static_cast<size_t>(kWeightTypes) - 3);  // all but f32, f16 and bf16
+  EXPECT_EQ(types.size(), static_cast<size_t>(kWeightTypes) - 4);  // all but f32, f16, bf16 and f8_e4m3
   expect_forward(run_forward(*opened.model, ids, {.f32 = true}, pool), golden, "", tolerance);
   expect_forward(run_forward(*opened.model, ids, {.f32 = true, .exact = true}, pool), golden, "", tolerance);
   // By default all matrices take int8 activations, or operands in bf16 where that is faster.

@@ -94,6 +94,7 @@ TEST(PackedWeights, Float8DecodesToTheBitsOfTorch) {
   };
   unpacked(fp8(), {"tensor", "rows", "rows_flat"});
   unpacked(fp8({5, 7}), {"blocks", "experts"});
+  unpacked(fp8({3, 32}), {"wide"});
   unpacked(compressed("tensor"), {"tensor"});
   unpacked(compressed("channel"), {"rows"});
   unpacked(compressed("block", {5, 7}), {"blocks"});

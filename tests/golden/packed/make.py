@@ -56,6 +56,7 @@ def make_fp8():
         ("rows", (16, 16), torch.rand(16, 1, generator=g).bfloat16(), "weight_scale", None),
         ("rows_flat", (16, 16), torch.rand(16, generator=g).half(), "weight_scale", None),
         ("blocks", (16, 16), torch.rand(4, 3, generator=g), "weight_scale_inv", (5, 7)),
+        ("wide", (4, 64), torch.rand(2, 2, generator=torch.Generator().manual_seed(3)), "weight_scale_inv", (3, 32)),
         ("experts", (2, 8, 16), torch.rand(2, 2, 3, generator=g) * 1e-3, "weight_scale_inv", (5, 7)),
     ]:
         weight = codes.reshape(shape).view(F8)

@@ -1,5 +1,6 @@
 #pragma once
 // Every block type that is decoded to f32 before its products: DecodedBlock<type> is its struct.
+#include "base/blocks/f8_e4m3.h"
 #include "base/blocks/iq1_m.h"
 #include "base/blocks/iq1_s.h"
 #include "base/blocks/iq2_s.h"
@@ -68,10 +69,14 @@ struct DecodedBlock<DType::tq2_0> : BlockTQ2_0 {};
 template <>
 struct DecodedBlock<DType::mxfp4> : BlockMXFP4 {};
 
+template <>
+struct DecodedBlock<DType::f8_e4m3> : BlockF8E4M3 {};
+
 #define VITRINE_CHECK_SIZE(name, elements, bytes, number)                                                            \
   static_assert(DecodedBlock<DType::name>::kElements == (elements) && DecodedBlock<DType::name>::kBytes == (bytes)); \
   static_assert((elements) <= kLargestBlock);
 VITRINE_DECODED_TYPES(VITRINE_CHECK_SIZE)
+VITRINE_CHECK_SIZE(f8_e4m3, block_elements(DType::f8_e4m3), block_bytes(DType::f8_e4m3), )
 #undef VITRINE_CHECK_SIZE
 
 }  // namespace

@@ -75,7 +75,6 @@ inline void look_up_nibbles(const uint8_t* from, const int8_t (&table)[16], int8
 #endif
 }
 
-/// The kElements values of a block.
 template <class Block>
 inline void decode_integers(const uint8_t* block, float* y) {
   constexpr size_t kGroups = Block::kElements / Block::kGroup;
@@ -91,6 +90,15 @@ inline void decode_integers(const uint8_t* block, float* y) {
         y[i] = value;
       }
     }
+}
+
+/// The kElements values of a block.
+template <class Block>
+inline void decode_values(const uint8_t* block, float* y) {
+  if constexpr (requires { Block::values(block, y); })
+    return Block::values(block, y);
+  else
+    decode_integers<Block>(block, y);
 }
 
 /// The eight 6-bit scales and minima of Q4_K and Q5_K in 12 bytes: four of each with six bits in a byte, then four whose low

@@ -113,7 +113,7 @@ constexpr PackedKernels packed_reference() {
 const KernelTable kReferenceTable = {
     .name = "reference",
     .dot_rows = {dot_rows<DType::f32>, dot_rows<DType::f16>, dot_rows<DType::bf16>, dot_rows<DType::q8_0>, dot_rows<DType::q4_0>,
-                 VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
+                 VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS) dot_rows<DType::f8_e4m3>},
     .dot_rows_int8 = {nullptr, nullptr, nullptr, dot_rows_int8<DType::q8_0>, dot_rows_int8<DType::q4_0>,
                       VITRINE_DECODED_TYPES(VITRINE_DOT_INT8)},
     .dot_columns = {dot_columns<DType::f32>, dot_columns<DType::f16>, dot_columns<DType::bf16>},
@@ -135,7 +135,7 @@ const KernelTable kReferenceTable = {
     .packed_f32 = packed_reference<false>(),
     .packed_bf16 = packed_reference<true>(),
     .widen = {widen<DType::f32>, widen<DType::f16>, widen<DType::bf16>, widen<DType::q8_0>, widen<DType::q4_0>,
-              VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
+              VITRINE_DECODED_TYPES(VITRINE_WIDEN) widen<DType::f8_e4m3>},
     .narrow = [](const float* x, size_t n, uint16_t* y) { std::transform(x, x + n, y, f32_to_bf16); },
     .quantize_int8 = quantize_int8_reference,
     .rms_norm = rms_norm_reference<float>,

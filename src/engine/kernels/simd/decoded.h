@@ -17,13 +17,18 @@ template <class W>
 inline constexpr bool kIsDecoded = false;
 template <DType kType>
 inline constexpr bool kIsDecoded<WeightDecoded<kType>> = true;
+/// Whether a block is integers and their scales.
+template <class W>
+inline constexpr bool kHasIntegers = W::kIsBlock;
+template <>
+inline constexpr bool kHasIntegers<WeightDecoded<DType::f8_e4m3>> = false;
 
 /// n elements of a stored row as f32: whole blocks.
 template <DType kType>
 HWY_NOINLINE void decode_row(const char* row, size_t n, float* y) {
   using Block = DecodedBlock<kType>;
   const auto* block = reinterpret_cast<const uint8_t*>(row);
-  for (size_t i = 0; i < n; i += Block::kElements, block += Block::kBytes) decode_integers<Block>(block, y + i);
+  for (size_t i = 0; i < n; i += Block::kElements, block += Block::kBytes) decode_values<Block>(block, y + i);
 }
 template <DType kType>
 HWY_INLINE void decode_row(WeightDecoded<kType>, const char* row, size_t n, float* y) {

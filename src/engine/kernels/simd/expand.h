@@ -29,6 +29,7 @@ void expand_weights(DType type, const void* weights, size_t stride, bool by_colu
 #define VITRINE_ROWS(name, elements, bytes, number) \
   case DType::name: return Layout::template rows<WeightDecoded<DType::name>>(w, stride, n, k0, depth, panel);
       VITRINE_DECODED_TYPES(VITRINE_ROWS)
+      VITRINE_ROWS(f8_e4m3, 0, 0, 0)
 #undef VITRINE_ROWS
     default: return;
   }

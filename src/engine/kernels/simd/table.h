@@ -42,7 +42,7 @@ namespace vitrine {
 constinit const KernelTable VITRINE_TABLE = {
     .name = VITRINE_TABLE_NAME,
     .dot_rows = {dot_rows<WeightF32>, dot_rows<WeightF16>, dot_rows<WeightBf16>, dot_rows<WeightQ8>, dot_rows<WeightQ4>,
-                 VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS)},
+                 VITRINE_DECODED_TYPES(VITRINE_DOT_ROWS) dot_decoded<DType::f8_e4m3>},
     .dot_rows_int8 = VITRINE_BYTE_PRODUCTS,
     .dot_columns = {dot_columns<WeightF32>, dot_columns<WeightF16>, dot_columns<WeightBf16>},
     .panel_f32 = panel_in<F32Words, F32Panel>(),
@@ -51,7 +51,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .packed_f32 = packed_in<F32Words>(),
     .packed_bf16 = {},
     .widen = {widen<WeightF32>, widen<WeightF16>, widen<WeightBf16>, widen<WeightQ8>, widen<WeightQ4>,
-              VITRINE_DECODED_TYPES(VITRINE_WIDEN)},
+              VITRINE_DECODED_TYPES(VITRINE_WIDEN) widen<WeightDecoded<DType::f8_e4m3>>},
     .narrow = narrow_f32,
     .quantize_int8 = quantize_int8,
     .rms_norm = rms_norm,
