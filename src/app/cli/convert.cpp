@@ -14,6 +14,7 @@
 #include "cli/stop_signals.h"
 #include "io/resumable_file.h"
 #include "model/adapter.h"
+#include "model/adapter_gguf.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
 #include "model/to_gguf.h"
@@ -26,7 +27,7 @@ namespace {
 struct ConvertArguments {
   std::string in, out, adapter, dtype, imatrix;
   int64_t threads = 0, window = 0;
-  bool pure = false, json = false;
+  bool pure = false, adapter_only = false, json = false;
 };
 
 std::string lower(std::string text) {
@@ -160,7 +161,33 @@ void convert_to_gguf(const ConvertArguments& o) {
   report(o, dtype, opened, {{"tensors", plan.tensors.size()}, {"bytes", std::filesystem::file_size(o.out)}});
 }
 
-void run_convert(const ConvertArguments& o) { o.out.ends_with(".gguf") ? convert_to_gguf(o) : convert_to_directory(o); }
+// The adapter alone, in the other kind of file.
+void convert_adapter(const ConvertArguments& o) {
+  if (o.adapter.empty()) throw UsageError("--adapter-only needs --adapter, the adapter that is converted; IN is its base model.");
+  if (!o.dtype.empty() || !o.imatrix.empty() || o.pure)
+    throw UsageError("--dtype, --imatrix and --pure are for models; an adapter is written in f32.");
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(o.out, error)))
+    throw InputError(o.out + " is there already; name a new file or folder, or remove it first");
+  OpenedModel opened = open_model(o.in);
+  open_adapter(opened, o.adapter);
+  if (o.out.ends_with(".gguf")) {
+    write_gguf_adapter(opened, *opened.adapter, o.out);
+  } else {
+    check_modules_of_peft(opened, *opened.adapter);
+    fs::create_directories(o.out, error);
+    if (error) throw InputError(o.out + " cannot be made: " + error.message() + ". Name a place that you may write to");
+    write_adapter(*opened.adapter, o.out, o.in);
+  }
+  if (o.json) return print_json(OrderedJson{{"out", o.out}, {"adapted_matrices", merged_matrices(opened)}});
+  print("an adapter of {} matrices in {}\n", merged_matrices(opened), o.out);
+}
+
+void run_convert(const ConvertArguments& o) {
+  if (o.adapter_only) return convert_adapter(o);
+  o.out.ends_with(".gguf") ? convert_to_gguf(o) : convert_to_directory(o);
+}
 
 Action define_convert(CLI::App& app) {
   auto o = std::make_shared<ConvertArguments>();
@@ -183,10 +210,14 @@ Action define_convert(CLI::App& app) {
       ->type_name("FILE")
       ->check(not_empty());
   app.add_flag("--pure", o->pure, "Give all matrices the same type, also those with a better type in the mixture");
-  app.add_option("--adapter", o->adapter,
-                 "The folder of a LoRA adapter, which is merged into the weights before they are rounded")
+  app.add_option(
+         "--adapter", o->adapter,
+         "A LoRA adapter, which is merged into the weights before they are rounded: the folder that PEFT wrote, or a .gguf file")
       ->type_name("FOLDER")
       ->check(not_empty());
+  app.add_flag(
+      "--adapter-only", o->adapter_only,
+      "Write the adapter itself instead of a merged model: for llama.cpp if OUT ends in .gguf, otherwise a folder for PEFT");
   add_window(app, o->window);
   add_count(app, "--threads", o->threads, 1, 1024,
             "Threads to encode a GGUF file with (default: all cores this process may use)");

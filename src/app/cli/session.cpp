@@ -48,8 +48,9 @@ void add_run_options(CLI::App& app, ModelOptions& options) {
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
   add_model_name(app, options.model);
-  app.add_option("--adapter", options.adapter,
-                 "The folder of a LoRA adapter, written by PEFT or `vitrine train`, to run with the model")
+  app.add_option(
+         "--adapter", options.adapter,
+         "A LoRA adapter to run with the model: the folder that PEFT or `vitrine train` wrote, or a .gguf file of llama.cpp")
       ->type_name("FOLDER")
       ->check(not_empty());
   app.add_flag(

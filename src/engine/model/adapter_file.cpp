@@ -10,8 +10,11 @@
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
+#include "model/adapter_gguf.h"
 #include "model/adapter_modules.h"
+#include "model/adapter_whole.h"
 #include "model/expert_modules.h"
+#include "model/export.h"
 #include "model/module_pattern.h"
 
 namespace vitrine {
@@ -83,7 +86,7 @@ class Pattern {
 
 void refuse_setting(const ConfigReader& config, std::string_view key) {
   config.fail(key,
-              "is not supported; expected an adapter of A and B alone. Merge it into its base model with PEFT "
+              "is not supported. Merge it into its base model with PEFT "
               "(merge_and_unload) and open the result");
 }
 
@@ -93,7 +96,9 @@ bool is_nothing(const Json& value) {
 
 AdapterOptions read_options(const ConfigReader& config, const Json& object) {
   if (const std::string type = config.string("peft_type"); type != "LORA")
-    config.fail("peft_type", "is not supported; expected LORA");
+    config.fail("peft_type",
+                "is not supported; expected LORA. Merge the adapter into its base model with PEFT (merge_and_unload) and "
+                "open the result");
   AdapterOptions o;
   o.rank = config.positive("r");
   if (o.rank > kLargestRank) config.fail("r", "is no rank; expected at most " + std::to_string(kLargestRank));
@@ -108,12 +113,40 @@ AdapterOptions read_options(const ConfigReader& config, const Json& object) {
   // Which modules there are is what the tensors say. Bases that an initialization changed are not those that are opened.
   if (const Json& init = object.value("init_lora_weights", Json());
       init.is_string() && init != "gaussian" && init != "eva" && init != "orthogonal")
-    refuse_setting(config, "init_lora_weights");
-  config.ignore({"target_modules",    "target_parameters", "exclude_modules", "layers_to_transform",     "layers_pattern",
-                 "init_lora_weights", "eva_config",        "auto_mapping",    "base_model_name_or_path", "fan_in_fan_out",
-                 "inference_mode",    "megatron_core",     "peft_version",    "qalora_group_size",       "rank_pattern",
-                 "alpha_pattern",     "revision",          "task_type",       "ensure_weight_tying",     "bias"});
-  if (!is_nothing(object.value("bias", Json()))) refuse_setting(config, "bias");
+    config.fail(
+        "init_lora_weights",
+        "is not supported: that initialization changes the base model, and the adapter stands beside the changed one. Save it "
+        "as a plain LoRA (PEFT's save_pretrained with path_initial_model_for_weight_conversion), or merge it with PEFT "
+        "(merge_and_unload) and open the result");
+  o.dora = config.flag("use_dora", {}, false);
+  o.tied = config.flag("ensure_weight_tying", {}, false);
+  if (const Json& bias = object.value("bias", Json()); bias == "all" || bias == "lora_only")
+    o.bias = bias == "all" ? AdapterOptions::Bias::all : AdapterOptions::Bias::of_targets;
+  else if (!is_nothing(bias))
+    config.fail("bias", "is no choice of biases; expected none, all or lora_only");
+  if (const Json& saved = object.value("modules_to_save", Json()); saved.is_array()) o.saved = config.strings("modules_to_save");
+  config.ignore({"modules_to_save",
+                 "trainable_token_indices",
+                 "target_modules",
+                 "target_parameters",
+                 "exclude_modules",
+                 "layers_to_transform",
+                 "layers_pattern",
+                 "init_lora_weights",
+                 "eva_config",
+                 "auto_mapping",
+                 "base_model_name_or_path",
+                 "fan_in_fan_out",
+                 "inference_mode",
+                 "megatron_core",
+                 "peft_version",
+                 "qalora_group_size",
+                 "rank_pattern",
+                 "alpha_pattern",
+                 "revision",
+                 "task_type",
+                 "ensure_weight_tying",
+                 "bias"});
   for (const std::string& key : config.unread())
     if (!object.contains(key) || !is_nothing(object.at(key))) refuse_setting(config, key);
   return o;
@@ -131,28 +164,36 @@ void check_stored(const StoredTensor& t, const std::vector<int64_t>& shape) {
 }
 
 void check_finite(const StoredTensor& t) {
-  for (size_t i = 0; i < static_cast<size_t>(t.shape[0] * t.shape[1]); ++i)
+  size_t count = 1;
+  for (const int64_t n : t.shape) count *= static_cast<size_t>(n);
+  for (size_t i = 0; i < count; ++i)
     if (const float x = element_at(t.dtype, t.data, i); !std::isfinite(x))
       throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) + "): number " +
                                    std::to_string(i) + " is " + std::to_string(x) +
                                    "; expected finite numbers. Is the file damaged?");
 }
 
+// Where row `row` and column i of A lie in the file, and those of B: an embedding's are transposed and exchanged.
+size_t place_of_a(const Module& m, size_t row, size_t i) {
+  const size_t column = m.file_column.empty() ? i : static_cast<size_t>(m.file_column[i]);
+  return m.lookup ? column * static_cast<size_t>(m.rank) + row : row * static_cast<size_t>(m.in) + column;
+}
+size_t place_of_b(const Module& m, int64_t expert, int64_t out, int64_t rank) {
+  return m.lookup ? static_cast<size_t>(rank * m.out + out) : place_in_file(m, expert, out, rank);
+}
+
 // A as f32, its columns in our order.
-void copy_a(const StoredTensor& t, const std::vector<int64_t>& file_column, float* to) {
-  const auto rows = static_cast<size_t>(t.shape[0]), width = static_cast<size_t>(t.shape[1]);
-  for (size_t row = 0; row < rows; ++row)
-    for (size_t i = 0; i < width; ++i)
-      *to++ = element_at(t.dtype, t.data, row * width + (file_column.empty() ? i : static_cast<size_t>(file_column[i])));
+void copy_a(const StoredTensor& t, const Module& m, float* to) {
+  for (size_t row = 0; row < static_cast<size_t>(m.experts * m.rank); ++row)
+    for (size_t i = 0; i < static_cast<size_t>(m.in); ++i) *to++ = element_at(t.dtype, t.data, place_of_a(m, row, i));
 }
 
 // A of a module in the file's order of columns.
 std::vector<float> file_a(const Module& m) {
-  std::vector<float> a(m.A(), m.A() + m.a_count());
-  if (m.file_column.empty()) return a;
-  for (int64_t row = 0; row < m.experts * m.rank; ++row)
-    for (int64_t i = 0; i < m.in; ++i)
-      a[static_cast<size_t>(row * m.in + m.file_column[static_cast<size_t>(i)])] = m.A()[row * m.in + i];
+  std::vector<float> a(static_cast<size_t>(m.a_count()));
+  const float* from = m.A();
+  for (size_t row = 0; row < static_cast<size_t>(m.experts * m.rank); ++row)
+    for (size_t i = 0; i < static_cast<size_t>(m.in); ++i) a[place_of_a(m, row, i)] = *from++;
   return a;
 }
 
@@ -162,15 +203,82 @@ void each_of_b(const Module& m, F&& f) {
   size_t i = 0;
   for (int64_t expert = 0; expert < m.experts; ++expert)
     for (int64_t out = 0; out < m.out; ++out)
-      for (int64_t rank = 0; rank < m.rank; ++rank) f(i++, place_in_file(m, expert, out, rank));
+      for (int64_t rank = 0; rank < m.rank; ++rank) f(i++, place_of_b(m, expert, out, rank));
 }
 
-std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string& directory, size_t most_bytes) {
-  const std::string config_path = directory + "/" + kConfig, weights_path = directory + "/" + kWeights;
-  if (directory.ends_with(".gguf"))
-    throw FileError(directory,
-                    "is an adapter in a GGUF file, which is not read; expected the folder that it was converted from, with "
-                    "adapter_config.json and adapter_model.safetensors");
+constexpr std::string_view kAdapterPrefix = "base_model.model.";
+constexpr std::string_view kTokenRows = ".token_adapter.trainable_tokens_delta";
+
+// The name in the model's file of a tensor that the adapter's file has whole.
+std::string whole_name(std::string name) {
+  if (name.starts_with(kAdapterPrefix)) name = name.substr(kAdapterPrefix.size());
+  for (const std::string_view part : {".base_layer", ".modules_to_save"})
+    if (const size_t at = name.rfind(part); at != std::string::npos) name.erase(at, part.size());
+  return name;
+}
+
+// Whether the adapter changes the embedding or the head of a tied model alone.
+bool file_parts_embedding(const OpenedModel& opened, const AdapterOptions& options, const Checkpoint& stored) {
+  if (!opened.model->shape().tied || options.tied) return false;
+  const EmbeddingNames names = embedding_names(*opened.model);
+  return std::any_of(stored.tensors().begin(), stored.tensors().end(), [&](const auto& entry) {
+    const std::string& name = entry.first;
+    if (name.ends_with(kTokenRows) || name.ends_with(".base_layer.weight")) return false;
+    return name.starts_with(std::string(kAdapterPrefix) + names.embedding + ".") ||
+           name.starts_with(std::string(kAdapterPrefix) + names.head + ".");
+  });
+}
+
+// The adapter's files, checked so far as they do not depend on the model.
+struct AdapterFiles {
+  explicit AdapterFiles(const std::string& directory);
+  std::string config_path, weights_path, text;
+  Json object;
+  AdapterOptions options;
+  Checkpoint stored{""};
+};
+
+// Takes the tensors of an adapter out of its file.
+class AdapterReader {
+ public:
+  AdapterReader(const OpenedModel& opened, const AdapterFiles& files, size_t most_bytes)
+      : opened_(opened),
+        files_(files),
+        stored_(files.stored),
+        options_(files.options),
+        config_(files.object, files.config_path),
+        most_bytes_(most_bytes) {}
+
+  Adapter::Parts read();
+
+ private:
+  void modules();
+  void tokens();
+  void wholes();
+  void refuse_rest() const;
+  void add(int64_t numbers) {
+    bytes_ += static_cast<size_t>(numbers) * sizeof(float);
+    if (bytes_ > most_bytes_)
+      throw FileError(files_.weights_path, "has more than " + bytes_text(static_cast<double>(most_bytes_)) +
+                                               " of numbers, counted as f32; expected at most what is left for adapters");
+  }
+  // The head's A and B beside a tied embedding that stays so: the embedding's once more.
+  bool is_tied_copy(const Module& m) const { return opened_.model->shape().tied && options_.tied && m.outside && !m.lookup; }
+
+  const OpenedModel& opened_;
+  const AdapterFiles& files_;
+  const Checkpoint& stored_;
+  const AdapterOptions& options_;
+  const ConfigReader config_;
+  const size_t most_bytes_;
+  size_t bytes_ = 0;
+  std::set<std::string, std::less<>> used_;
+  Adapter::Parts parts_;
+};
+
+AdapterFiles::AdapterFiles(const std::string& directory) {
+  config_path = directory + "/" + kConfig;
+  weights_path = directory + "/" + kWeights;
   if (!is_folder(directory))
     throw FileError(directory, "is no folder; expected one with adapter_config.json and adapter_model.safetensors");
   if (!present(config_path))
@@ -184,89 +292,248 @@ std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string
                              ? ", but an adapter_model.bin, which can run code when it is read. Save it again with PEFT "
                                "and safe_serialization"
                              : ""));
-  const std::string text = read_file(config_path, size_t{16} << 20);
-  const Json object = parse_json(text, config_path);
-  const ConfigReader config(object, config_path);
-  const AdapterOptions options = read_options(config, object);
-  const Pattern ranks(config, object, text, "rank_pattern"), alphas(config, object, text, "alpha_pattern");
-  const Checkpoint stored = open_safetensors(weights_path);
+  text = read_file(config_path, size_t{16} << 20);
+  object = parse_json(text, config_path);
+  options = read_options(ConfigReader(object, config_path), object);
+  stored = open_safetensors(weights_path);
+}
 
-  std::vector<Module> all = modules_of(opened), chosen;
-  for (Module& m : parameters_of(opened, options)) all.push_back(std::move(m));
-  std::set<std::string, std::less<>> used;
-  size_t bytes = 0;
+void AdapterReader::modules() {
+  const Pattern ranks(config_, files_.object, files_.text, "rank_pattern"),
+      alphas(config_, files_.object, files_.text, "alpha_pattern");
+  std::vector<Module> all = modules_of(opened_);
+  for (Module& m : parameters_of(opened_, options_)) all.push_back(std::move(m));
   for (size_t index = 0; index < all.size(); ++index) {
     Module& m = all[index];
-    const StoredTensor* const A = stored.find(m.tensor_name('A'));
-    const StoredTensor* const B = stored.find(m.tensor_name('B'));
+    // Mixtral's published files call a layer's mixture otherwise than transformers 5 does.
+    if (const size_t at = m.name.find(".block_sparse_moe."); at != std::string::npos) {
+      Module other = m;
+      other.name.replace(at, std::string_view(".block_sparse_moe.").size(), ".mlp.");
+      if (stored_.find(other.tensor_name('A')) != nullptr) m = std::move(other);
+    }
+    const StoredTensor* const A = stored_.find(m.tensor_name('A'));
+    const StoredTensor* const B = stored_.find(m.tensor_name('B'));
     if (A == nullptr && B == nullptr) continue;
     if (A == nullptr || B == nullptr)
-      throw FileError(weights_path, "holds \"" + m.tensor_name(A == nullptr ? 'B' : 'A') + "\" without \"" +
-                                        m.tensor_name(A == nullptr ? 'A' : 'B') + "\"; expected both. Is the file damaged?");
-    const double rank = ranks.of(m.name, static_cast<double>(options.rank));
-    if (rank > kLargestRank || rank != std::floor(rank)) config.fail("rank_pattern", "gives " + m.name + " no rank");
-    check_stored(*A, {m.experts * static_cast<int64_t>(rank), m.in});
-    check_stored(*B, {m.out, m.experts * static_cast<int64_t>(rank)});
-    bytes += static_cast<size_t>(A->shape[0] * A->shape[1] + B->shape[0] * B->shape[1]) * sizeof(float);
-    if (bytes > most_bytes)
-      throw FileError(weights_path, "has more than " + bytes_text(static_cast<double>(most_bytes)) +
-                                        " of numbers, counted as f32; expected at most what is left for adapters");
+      throw FileError(files_.weights_path, "holds \"" + m.tensor_name(A == nullptr ? 'B' : 'A') + "\" without \"" +
+                                               m.tensor_name(A == nullptr ? 'A' : 'B') +
+                                               "\"; expected both. Is the file damaged?");
+    const double rank = ranks.of(m.name, static_cast<double>(options_.rank));
+    if (rank > kLargestRank || rank != std::floor(rank)) config_.fail("rank_pattern", "gives " + m.name + " no rank");
+    const auto n = static_cast<int64_t>(rank);
+    check_stored(*A, m.lookup ? std::vector<int64_t>{n, m.out} : std::vector<int64_t>{m.experts * n, m.in});
+    check_stored(*B, m.lookup ? std::vector<int64_t>{m.in, n} : std::vector<int64_t>{m.out, m.experts * n});
+    add(A->shape[0] * A->shape[1] + B->shape[0] * B->shape[1]);
     check_finite(*A);
     check_finite(*B);
-    set_size(m, static_cast<int64_t>(rank), alphas.of(m.name, options.alpha), options, index);
-    copy_a(*A, m.file_column, m.values.data());
+    used_.insert({A->name, B->name});
+    if (is_tied_copy(m)) continue;
+    set_size(m, n, alphas.of(m.name, options_.alpha), options_, index);
+    copy_a(*(m.lookup ? B : A), m, m.values.data());
+    const StoredTensor& b = *(m.lookup ? A : B);
     each_of_b(
-        m, [&, to = m.values.data() + m.a_count()](size_t i, size_t in_file) { to[i] = element_at(B->dtype, B->data, in_file); });
-    used.insert({A->name, B->name});
-    chosen.push_back(std::move(m));
+        m, [&, to = m.values.data() + m.a_count()](size_t i, size_t in_file) { to[i] = element_at(b.dtype, b.data, in_file); });
+    m.also_head = m.lookup && options_.tied && opened_.model->shape().tied;
+    if (options_.dora) {
+      if (m.outside || m.of_parameter)
+        config_.fail("use_dora", "is not supported for " + m.name + ", which is no matrix of a block");
+      const StoredTensor* const magnitudes = stored_.find(m.tensor_name('M'));
+      if (magnitudes == nullptr)
+        throw FileError(files_.weights_path, "lacks \"" + m.tensor_name('M') + "\", and use_dora is true in " + kConfig);
+      check_stored(*magnitudes, {m.out});
+      check_finite(*magnitudes);
+      add(m.out);
+      used_.insert(magnitudes->name);
+      m.dora = true;
+      m.values.resize(static_cast<size_t>(m.a_count() + m.b_count() + m.out));
+      for (size_t i = 0; i < static_cast<size_t>(m.out); ++i)
+        m.values[static_cast<size_t>(m.a_count() + m.b_count()) + i] =
+            element_at(magnitudes->dtype, magnitudes->data, m.file_row.empty() ? i : static_cast<size_t>(m.file_row[i]));
+    }
+    parts_.modules.push_back(std::move(m));
   }
-  for (const auto& [name, tensor] : stored.tensors())
-    if (used.count(name) == 0)
-      throw FileError(weights_path, "tensor \"" + name + "\" (header byte " + std::to_string(tensor.described_at) +
-                                        ") belongs to no matrix of a block of " + opened.files.name +
-                                        "; expected names such as \"" + modules_of(opened).front().tensor_name('A') +
-                                        "\".\n  Does the adapter belong to this model?");
-  if (!stored.unreadable().empty())
-    throw FileError(weights_path, "tensor \"" + stored.unreadable().begin()->first + "\" has element type " +
-                                      stored.unreadable().begin()->second.type + "; expected f32, f16 or bf16");
+}
+
+void AdapterReader::tokens() {
+  const Json& given = files_.object.value("trainable_token_indices", Json());
+  const EmbeddingNames names = embedding_names(*opened_.model);
+  for (const std::string& module : {names.embedding, names.head}) {
+    const StoredTensor* const t = stored_.find(std::string(kAdapterPrefix) + module + std::string(kTokenRows));
+    if (t == nullptr) continue;
+    Json rows = given;
+    if (given.is_object()) {
+      rows = Json();
+      for (const auto& [name, ids] : given.items())
+        if (module.ends_with(name)) rows = ids;
+    }
+    if (!rows.is_array() || !std::all_of(rows.begin(), rows.end(), [](const Json& id) { return id.is_number_integer(); }))
+      config_.fail("trainable_token_indices",
+                   "lists no tokens of " + module + ", and " + kWeights + " holds \"" + t->name + "\"");
+    const auto ids = rows.get<std::vector<int64_t>>();
+    used_.insert(t->name);
+    const bool tied = opened_.model->shape().tied;
+    if (tied && !parts_.tokens.empty()) continue;  // both names of one matrix
+    const auto of_width = [&](const Module& m) { return m.outside; };
+    const std::vector<Module> all = modules_of(opened_);
+    const auto found = std::find_if(all.begin(), all.end(), of_width);
+    check_stored(*t, {std::ssize(ids), found == all.end() ? 0 : found->in});
+    check_finite(*t);
+    add(t->shape[0] * t->shape[1]);
+    Adapter::Tokens tokens = [&] {
+      try {
+        return tokens_of(opened_, module, ids);
+      } catch (const InputError& error) {
+        throw FileError(files_.config_path, error.what());
+      }
+    }();
+    const auto width = static_cast<size_t>(t->shape[1]);
+    for (size_t k = 0; k < ids.size(); ++k) {
+      const size_t from = static_cast<size_t>(std::find(ids.begin(), ids.end(), tokens.part.rows[k]) - ids.begin());
+      for (size_t i = 0; i < width; ++i) tokens.values[k * width + i] = element_at(t->dtype, t->data, from * width + i);
+    }
+    parts_.tokens.push_back(std::move(tokens));
+  }
+}
+
+void AdapterReader::wholes() {
+  for (const auto& [name, tensor] : stored_.tensors()) {
+    if (used_.count(name) != 0) continue;
+    std::optional<Adapter::Whole> whole;
+    try {
+      if (name.starts_with(kAdapterPrefix)) whole = whole_of(opened_, whole_name(name));
+    } catch (const InputError& error) {
+      throw FileError(files_.weights_path, error.what());
+    }
+    if (!whole) continue;
+    check_stored(tensor, whole->tensor.shape);
+    check_finite(tensor);
+    used_.insert(name);
+    const bool tied = opened_.model->shape().tied && whole->tensor.parts.front()->ours == "W_E";
+    if (tied && options_.tied && !whole->lookup) continue;  // the embedding's numbers once more
+    whole->name = name;
+    whole->values.resize(static_cast<size_t>(whole->count()));
+    for (size_t i = 0; i < whole->values.size(); ++i) whole->values[i] = element_at(tensor.dtype, tensor.data, i);
+    if (name.ends_with(".base_layer.weight")) {  // of an adapted embedding PEFT writes the base's, too
+      std::vector<float> base(whole->values.size());
+      read_rows(whole->tensor, 0, whole->tensor.rows(), base.data());
+      if (base == whole->values) continue;
+      throw FileError(files_.weights_path, "tensor \"" + name + "\" differs from that of " + opened_.files.name +
+                                               "; expected the same numbers. Does the adapter belong to this model?");
+    }
+    add(whole->count());
+    whole->product = whole->product || (tied && options_.tied);
+    parts_.wholes.push_back(std::move(*whole));
+  }
+}
+
+void AdapterReader::refuse_rest() const {
+  for (const auto& [name, tensor] : stored_.tensors())
+    if (used_.count(name) == 0)
+      throw FileError(files_.weights_path, "tensor \"" + name + "\" (header byte " + std::to_string(tensor.described_at) +
+                                               ") belongs to no matrix of a block of " + opened_.files.name +
+                                               ", nor to another of its tensors; expected names such as \"" +
+                                               modules_of(opened_).front().tensor_name('A') +
+                                               "\".\n  Does the adapter belong to this model?");
+  if (!stored_.unreadable().empty())
+    throw FileError(files_.weights_path, "tensor \"" + stored_.unreadable().begin()->first + "\" has element type " +
+                                             stored_.unreadable().begin()->second.type + "; expected f32, f16 or bf16");
+}
+
+Adapter::Parts AdapterReader::read() {
+  modules();
+  tokens();
+  wholes();
+  refuse_rest();
   // Lists of targets may name matrices of other models; PEFT passes over them.
-  const bool partly = config.has("exclude_modules") || config.has("layers_to_transform");
-  std::vector<Module> matrices = modules_of(opened);
-  for (Module& m : parameters_of(opened, options)) matrices.push_back(std::move(m));
-  for (const std::string& target : options.targets) {
+  const bool partly = config_.has("exclude_modules") || config_.has("layers_to_transform");
+  std::vector<Module> matrices = modules_of(opened_);
+  for (Module& m : parameters_of(opened_, options_)) matrices.push_back(std::move(m));
+  for (const std::string& target : options_.targets) {
     const auto names = [&](const Module& m) { return named_by(target, m); };
-    if (!partly && target != kAllLinear && std::none_of(chosen.begin(), chosen.end(), names) &&
-        std::any_of(matrices.begin(), matrices.end(), names))
-      config.fail("target_modules", "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
+    if (!partly && target != kAllLinear && std::none_of(parts_.modules.begin(), parts_.modules.end(), names) &&
+        std::any_of(matrices.begin(), matrices.end(), [&](const Module& m) { return names(m) && !is_tied_copy(m); }))
+      config_.fail("target_modules",
+                   "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
   }
-  if (chosen.empty()) throw FileError(weights_path, "holds no tensor");
-  return std::make_shared<Adapter>(options, std::move(chosen), directory);
+  if (parts_.modules.empty() && parts_.wholes.empty() && parts_.tokens.empty())
+    throw FileError(files_.weights_path, "holds no tensor");
+  return std::move(parts_);
+}
+
+}  // namespace
+
+namespace {
+
+bool is_gguf(const std::string& path) { return path.ends_with(".gguf"); }
+
+std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string& path, size_t most_bytes) {
+  try {
+    if (is_gguf(path)) {
+      AdapterOptions options;
+      Adapter::Parts parts = read_gguf_adapter(opened, path, most_bytes, options);
+      return std::make_shared<Adapter>(options, std::move(parts), path);
+    }
+    const AdapterFiles files(path);
+    return std::make_shared<Adapter>(files.options, AdapterReader(opened, files, most_bytes).read(), path);
+  } catch (const FileError&) {
+    throw;
+  } catch (const InputError& error) {  // of parts that do not go together
+    throw FileError(path, error.what());
+  }
+}
+
+// Of the embedding and the head that a tied model has in one.
+bool changes_one_of_two(const OpenedModel& opened, const std::string& path) {
+  if (is_gguf(path)) return gguf_adapter_parts_embedding(opened, path);
+  const AdapterFiles files(path);
+  return file_parts_embedding(opened, files.options, files.stored);
 }
 
 }  // namespace
 
 std::vector<std::string> adapter_files(const std::string& directory) {
+  if (is_gguf(directory)) return {directory};
   return {directory + "/" + kConfig, directory + "/" + kWeights};
 }
 
 std::shared_ptr<const Adapter> read_adapter(const OpenedModel& opened, const std::string& directory, size_t most_bytes) {
-  return adapter_in(opened, directory, most_bytes);
+  std::shared_ptr<const Adapter> adapter = adapter_in(opened, directory, most_bytes);
+  if (const std::string why = adapter->only_attached(); !why.empty()) throw FileError(directory, why);
+  return adapter;
 }
 
 void open_adapter(OpenedModel& opened, const std::string& directory) {
+  if (changes_one_of_two(opened, directory)) untie(opened);
   attach_adapter(opened, adapter_in(opened, directory, SIZE_MAX));
 }
 
 void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
   const AdapterOptions& o = adapter.options();
   std::vector<TensorToWrite> tensors;
-  std::vector<std::vector<float>> stored;  // A and B in the file's order
+  std::vector<std::vector<float>> stored;  // A, B and magnitudes in the file's order
   for (const Module& m : adapter.modules()) {
-    stored.push_back(file_a(m));
-    tensors.push_back({m.tensor_name('A'), DType::f32, {m.experts * m.rank, m.in}, stored.back().data()});
+    const float* const a = stored.emplace_back(file_a(m)).data();
     std::vector<float>& b = stored.emplace_back(static_cast<size_t>(m.b_count()));
     each_of_b(m, [&](size_t i, size_t in_file) { b[in_file] = m.B()[i]; });
-    tensors.push_back({m.tensor_name('B'), DType::f32, {m.out, m.experts * m.rank}, b.data()});
+    const std::vector<int64_t> of_a =
+                                   m.lookup ? std::vector<int64_t>{m.in, m.rank} : std::vector<int64_t>{m.experts * m.rank, m.in},
+                               of_b = m.lookup ? std::vector<int64_t>{m.rank, m.out}
+                                               : std::vector<int64_t>{m.out, m.experts * m.rank};
+    tensors.push_back({m.tensor_name(m.lookup ? 'B' : 'A'), DType::f32, of_a, a});
+    tensors.push_back({m.tensor_name(m.lookup ? 'A' : 'B'), DType::f32, of_b, b.data()});
+    if (!m.dora) continue;
+    std::vector<float>& magnitudes = stored.emplace_back(static_cast<size_t>(m.out));
+    for (size_t i = 0; i < magnitudes.size(); ++i)
+      magnitudes[m.file_row.empty() ? i : static_cast<size_t>(m.file_row[i])] = m.magnitudes()[i];
+    tensors.push_back({m.tensor_name('M'), DType::f32, {m.out}, magnitudes.data()});
+  }
+  for (const Adapter::Whole& whole : adapter.wholes())
+    tensors.push_back({whole.name, DType::f32, whole.tensor.shape, whole.data});
+  Json tokens = o.tokens.empty() ? Json() : Json(o.tokens);
+  if (!adapter.tokens().empty()) tokens = Json::object();
+  for (const Adapter::Tokens& rows : adapter.tokens()) {
+    tokens[rows.name.substr(rows.name.rfind('.') + 1)] = rows.part.rows;
+    tensors.push_back({rows.tensor_name(), DType::f32, {rows.part.A.out, rows.part.A.in}, rows.part.A.data});
   }
   std::vector<std::string> modules, parameters;
   for (const Module& m : adapter.modules())
@@ -289,9 +556,14 @@ void write_adapter(const Adapter& adapter, const std::string& directory, const s
                        {"use_rslora", o.rslora},
                        {"target_modules", modules},
                        {"target_parameters", parameters.empty() ? Json(nullptr) : Json(parameters)},
-                       {"fan_in_fan_out", adapter.modules().front().by_columns},
-                       {"bias", "none"},
-                       {"modules_to_save", nullptr},
+                       {"fan_in_fan_out", !adapter.modules().empty() && adapter.modules().front().by_columns},
+                       {"bias", o.bias == AdapterOptions::Bias::none  ? "none"
+                                : o.bias == AdapterOptions::Bias::all ? "all"
+                                                                      : "lora_only"},
+                       {"modules_to_save", o.saved.empty() ? Json() : Json(o.saved)},
+                       {"trainable_token_indices", tokens},
+                       {"use_dora", o.dora},
+                       {"ensure_weight_tying", o.tied},
                        {"init_lora_weights", true},
                        {"inference_mode", true}};
   write_file_atomically(directory + "/" + kConfig, config.dump(2) + "\n");

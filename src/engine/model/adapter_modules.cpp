@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/adapter_whole.h"
 #include "model/expert_modules.h"
 #include "model/gguf_order.h"
 #include "model/layer_name.h"
@@ -30,13 +31,14 @@ double scale_of(double alpha, int64_t rank, bool rslora) {
 
 std::vector<Module> modules_of(const OpenedModel& opened) {
   const bool gguf = opened.files.kind == ModelFiles::Kind::gguf;
-  std::vector<Module> modules;
+  std::vector<Module> modules, outside;
   for (const FileTensor& tensor : file_tensors(*opened.model, false)) {
     const TensorLine& line = *tensor.parts.front();
     const int64_t layer = split_layer(line.ours).first;
-    if (line.weight == nullptr || layer < 0) continue;
+    const bool embedding = line.ours == "W_E", head = line.ours == "W_U";
+    if (line.weight == nullptr || (layer < 0 && !embedding && !head)) continue;
     if (line.layout.experts > 0 && line.layout.experts_stacked) continue;  // one tensor of many matrices: expert_modules
-    Module& m = modules.emplace_back();
+    Module& m = (layer < 0 ? outside : modules).emplace_back();
     m.name = tensor.name;
     for (const std::string_view ending : {".weight", "_weight"})
       if (m.name.ends_with(ending)) {
@@ -45,6 +47,8 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
       }
     m.ours = line.ours;
     m.layer = layer;
+    m.outside = embedding || head;
+    m.lookup = embedding;
     m.in = line.in.size;
     m.out = line.file_outputs(false);
     m.by_columns = tensor.by_columns;
@@ -56,12 +60,18 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
       m.weights.push_back(part->weight);
       m.part_sizes.push_back(part->out.size);
     }
+    if (!embedding || !opened.model->shape().tied) continue;
+    Module tied = m;  // the head, which has no tensor of its own
+    tied.name = embedding_names(*opened.model).head;
+    tied.lookup = false;
+    outside.push_back(std::move(tied));
   }
+  modules.insert(modules.end(), std::make_move_iterator(outside.begin()), std::make_move_iterator(outside.end()));
   return modules;
 }
 
 bool named_by(const std::string& target, const Module& m) {
-  if (target == kAllLinear) return !m.of_parameter;
+  if (target == kAllLinear) return !m.of_parameter && !m.outside;
   return ends_in(m.name, target) && (!m.of_parameter || target.find('.') != std::string::npos);
 }
 
@@ -108,12 +118,15 @@ void check_dropout(const AdapterOptions& options, const std::vector<Module>& mod
   if (options.dropout > 0 && of_experts != modules.end())
     throw InputError("lora.dropout is " + Json(options.dropout).dump() + ", and " + of_experts->name +
                      " is a parameter of many matrices, for which PEFT has no dropout. Set it to 0");
+  const auto head = std::find_if(modules.begin(), modules.end(), [](const Module& m) { return m.outside && !m.lookup; });
+  if (options.dropout > 0 && head != modules.end())
+    throw InputError("lora.dropout is " + Json(options.dropout).dump() + ", and " + head->name +
+                     " is the output matrix, for which dropout is not supported. Set it to 0");
 }
 
 void attach_adapter(OpenedModel& opened, std::shared_ptr<Adapter> adapter) {
   VITRINE_CHECK(opened.adapter == nullptr, "a model has one adapter");
-  for (const Module& m : adapter->modules())
-    for (size_t i = 0; i < m.parts.size(); ++i) m.weights[i]->adapter = &m.parts[i];
+  adapter->attach();
   opened.adapter = std::move(adapter);
 }
 

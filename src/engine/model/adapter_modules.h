@@ -9,7 +9,7 @@ namespace vitrine {
 
 inline constexpr const char* kAllLinear = "all-linear";
 
-/// Every matrix of every block, as a module without values.
+/// Every matrix of every block, the embedding and the head, as modules without values.
 std::vector<Adapter::Module> modules_of(const OpenedModel& opened);
 /// The parameters of many matrices (experts) that the options name, the first of a module's two as PEFT nests them.
 std::vector<Adapter::Module> parameters_of(const OpenedModel& opened, const AdapterOptions& options);
@@ -23,7 +23,7 @@ std::vector<std::string> last_names(const std::vector<Adapter::Module>& modules)
 
 /// Gives a module its sizes, scale and zeros; `index` is its number among all of the model.
 void set_size(Adapter::Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index);
-/// Errors: InputError for dropout beside a parameter's matrices, which PEFT does not have.
+/// Errors: InputError for dropout beside a parameter's matrices, which PEFT does not have, and beside the head.
 void check_dropout(const AdapterOptions& options, const std::vector<Adapter::Module>& modules);
 /// Puts the adapter beside the model's matrices.
 void attach_adapter(OpenedModel& opened, std::shared_ptr<Adapter> adapter);

@@ -72,13 +72,17 @@ void columns_of(const FileTensor& source, int64_t first, int64_t n, float* rows)
         for (int64_t i = 0; i < n; ++i) rows[i * width + j] = output[static_cast<size_t>(first - begin + i)];
       }
     }
-    if (const LowRank* adapter = w->adapter)
+    if (const LowRank* adapter = w->adapter) {
+      const std::vector<float> ratios = adapter->magnitude ? magnitude_ratios(*w, *adapter) : std::vector<float>();
       for (int64_t i = 0; i < n; ++i)
         for (int64_t j = 0; j < w->out; ++j) {
           double sum = 0;
           for (int64_t k = 0; k < adapter->A.out; ++k) sum += adapter->B.at<double>(j, k) * adapter->A.at<double>(k, first + i);
-          rows[i * width + j] += static_cast<float>(adapter->scale * sum);
+          float& number = rows[i * width + j];
+          number += static_cast<float>(adapter->scale * sum);
+          if (!ratios.empty()) number *= ratios[static_cast<size_t>(j)];
         }
+    }
     rows += w->out;
   }
 }

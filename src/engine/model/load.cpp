@@ -169,6 +169,7 @@ class Loader {
     }
     // Of two names for one matrix, safetensors' save_model() keeps one.
     if (t == nullptr && line.ours == "W_E" && !gguf_ && opened_.model->shape().tied) t = stored(family_.head);
+    if (t == nullptr && line.ours == "W_U" && opened_.files.untied) t = embedding_;
     const std::vector<int64_t> expected = line.file_shape(gguf_);
     const std::string should =
         shape_text(expected) + " = " + line.file_formula(gguf_) + " from " + (gguf_ ? "the file's metadata" : "config.json");
@@ -264,7 +265,7 @@ constexpr const char* kWindowKey = "attention.sliding_window";
 
 // GGUF metadata as a configuration: "llama.block_count" becomes "block_count"; the rest of the file's keys are not the
 // family's business. The vocabulary's size is the embedding's.
-ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint, int64_t window) {
+ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoint, const ModelFiles& files) {
   const std::string architecture(metadata.string("general.architecture"));
   const Json flat = metadata.config();
   Json config = Json::object();
@@ -278,11 +279,11 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
     config["vocab_size"] = embedding->shape[0];
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
-  config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr;
+  config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr && !files.untied;
   config["attention_k_eq_v"] = has_keys_as_values(checkpoint);
-  if (const Json& named = config.value(kWindowKey, Json()); window > 0 && named.is_number() && named != 0)
+  if (const Json& named = config.value(kWindowKey, Json()); files.window > 0 && named.is_number() && named != 0)
     throw FileError(metadata.path(), "names a window of its own, " + named.dump() + " positions; leave --window out");
-  if (window > 0) config[kWindowKey] = window;
+  if (files.window > 0) config[kWindowKey] = files.window;
   ModelConfig result{.keys = ConfigReader(config, metadata.path()), .gguf = true};
   result.rope_divisors = rope_tensor(checkpoint, result.keys, "rope_freqs.weight");
   result.rope_short = rope_tensor(checkpoint, result.keys, "rope_factors_short.weight");
@@ -379,7 +380,7 @@ OpenedModel open(ModelFiles files, bool read_packed) {
     opened.gguf = std::make_unique<GgufMetadata>(std::move(gguf.metadata));
     opened.checkpoint = std::move(gguf.checkpoint);
     const int64_t window = opened.files.window;
-    made = make(gguf_config(*opened.gguf, opened.checkpoint, window));
+    made = make(gguf_config(*opened.gguf, opened.checkpoint, opened.files));
     if (window > 0 && !has_window(*made.model, window))
       throw FileError(opened.gguf->path(), std::string("is a ") + made.family->title +
                                                ", whose layers read no window from a GGUF file; leave --window out");
@@ -411,7 +412,7 @@ OpenedModel open_headers(ModelFiles files) { return open(std::move(files), false
 std::unique_ptr<Model> model_from_config(const ModelFiles& files) {
   if (files.kind == ModelFiles::Kind::gguf) {
     const Gguf gguf = open_gguf(files.weights);
-    return make(gguf_config(gguf.metadata, gguf.checkpoint, files.window)).model;
+    return make(gguf_config(gguf.metadata, gguf.checkpoint, files)).model;
   }
   return make(huggingface_config(files)).model;
 }

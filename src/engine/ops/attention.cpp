@@ -357,10 +357,25 @@ Weight part_of(const Weight& W_O, const HeadInputs& head, DType activations) {
 }
 // The part of its adapter that reads them. The adapter's dropout is left out: while a model learns, nobody but the watch
 // for NaN asks for single heads' results, and what it is shown does not flow on.
-LowRank part_of(const LowRank& adapter, const HeadInputs& head, DType activations) {
-  LowRank part = adapter;
-  part.A = part_of(adapter.A, head, activations);
-  return part;
+struct AdapterOfHead {
+  /// ratios: DoRA's, where the adapter has none ready.
+  AdapterOfHead(const LowRank& adapter, const std::vector<float>& ratios, const HeadInputs& head, DType activations)
+      : part(adapter) {
+    if (adapter.whole != nullptr) {
+      whole = part_of(*adapter.whole, head, activations);
+      part.whole = &whole;
+      return;
+    }
+    part.A = part_of(adapter.A, head, activations);
+    if (!ratios.empty()) part.ratio = ratios.data();
+  }
+  LowRank part;
+  Weight whole;
+};
+// They are of whole rows of W_O.
+std::vector<float> ratios_of(Context& ctx, const Weight& W_O, const LowRank* adapter) {
+  if (adapter == nullptr || !adapter->magnitude || adapter->ratio != nullptr || ctx.dry() != nullptr) return {};
+  return magnitude_ratios(W_O, *adapter);
 }
 
 // The heads' results [rows, n_heads, d_model] from flat z [rows, n_heads · v_dim].
@@ -395,6 +410,7 @@ void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
   visit_scalar(dresults, [&](auto zero) {
     using T = decltype(zero);
     const int64_t rows = n.flat.rows(), out = n.W_O->out;
+    const std::vector<float> ratios = ratios_of(ctx, *n.W_O, n.W_O->adapter);
     for (int64_t h = 0; h < n.results.dim(1); ++h) {
       const auto scratch = ctx.frame();
       const HeadInputs head(*n.W_O, h, n.v_dim);
@@ -404,7 +420,8 @@ void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
       linear_part_backward(ctx, x, part_of(*n.W_O, head, x.dtype()), 0, out, dresults.data<T>() + h * out, n.results.dim(1) * out,
                            dx);
       if (n.W_O->adapter != nullptr)
-        low_rank_part_backward(ctx, x, part_of(*n.W_O->adapter, head, x.dtype()), dresults.data<T>() + h * out,
+        low_rank_part_backward(ctx, x, part_of(*n.W_O, head, x.dtype()),
+                               AdapterOfHead(*n.W_O->adapter, ratios, head, x.dtype()).part, 0, out, dresults.data<T>() + h * out,
                                n.results.dim(1) * out, dx);
       for (int64_t r = 0; dflat && r < rows; ++r)
         for (int64_t c = head.begin; c < head.end; ++c) dflat.row<T>(r)[c] += dx.row<T>(r)[c - head.first];
@@ -440,16 +457,20 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
   const Tensor result = ctx.empty({z.rows(), n_heads, W_O.out});
   visit_scalar(z, [&](auto zero) {
     using T = decltype(zero);
+    const std::vector<float> ratios = ratios_of(ctx, W_O, W_O.adapter);
     for (int64_t h = 0; h < n_heads; ++h) {
       const auto scratch = ctx.frame();
       const HeadInputs head(W_O, h, v_dim);
       const Tensor x = part_of<T>(ctx, flat, head);
       T* const y = result.data<T>() + h * W_O.out;
-      linear_part(ctx, x, part_of(W_O, head, x.dtype()), 0, W_O.out, y, n_heads * W_O.out);
-      if (W_O.adapter != nullptr) low_rank_part(ctx, x, part_of(*W_O.adapter, head, x.dtype()), y, n_heads * W_O.out);
+      const Weight w = part_of(W_O, head, x.dtype());
+      linear_part(ctx, x, w, 0, W_O.out, y, n_heads * W_O.out);
+      if (W_O.adapter != nullptr)
+        low_rank_part(ctx, x, w, AdapterOfHead(*W_O.adapter, ratios, head, x.dtype()).part, 0, W_O.out, y, n_heads * W_O.out);
       each_row_adapter(ctx, W_O, [&](const LowRank& part, const RowAdapter& which) {
         const int64_t rows = which.rows == RowAdapter::kAllRows ? x.rows() : which.rows;
-        low_rank_part(ctx, x.rows_view(which.first, rows), part_of(part, head, x.dtype()), y + which.first * result.row_size(),
+        const AdapterOfHead adapter(part, {}, head, x.dtype());
+        low_rank_part(ctx, x.rows_view(which.first, rows), w, adapter.part, 0, W_O.out, y + which.first * result.row_size(),
                       n_heads * W_O.out, which.scale);
       });
     }

@@ -114,8 +114,8 @@ void each_pair(Context& ctx, const DenseNode& node, int passes, F&& f) {
       for (int64_t first = 0; first < vocab; first += kVocabularyChunk) {
         const int64_t n = std::min(kVocabularyChunk, vocab - first);
         if (pass == 0 || vocab > kVocabularyChunk) {  // else they are there still
-          head_chunk(ctx, rows, node.head, bias, first, n, z);
-          head_chunk(ctx, target_rows, node.target, target_bias, first, n, t);
+          head_chunk(ctx, rows, row, node.head, bias, first, n, z);
+          head_chunk(ctx, target_rows, row, node.target, target_bias, first, n, t);
         }
         f(rows, row, first, n, z, t, pass);
       }
@@ -195,9 +195,7 @@ void dense_backward(Context& ctx, Tape& tape, const DenseNode& node) {
                      });
         }
       });
-      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor(), true,
-                           first_to_w && row == 0);
-      bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
+      head_chunk_backward(ctx, rows, w, first, n, z, dx ? dx.rows_view(row, rows.rows()) : Tensor(), first_to_w && row == 0);
     });
   });
 }
@@ -248,9 +246,7 @@ void top_backward(Context& ctx, Tape& tape, const TopNode& node) {
           for (const auto& [j, d] : of_top) dz[j] = d;
         }
       });
-      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor(), true,
-                           first_to_w && row == 0);
-      bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
+      head_chunk_backward(ctx, rows, w, first, n, z, dx ? dx.rows_view(row, rows.rows()) : Tensor(), first_to_w && row == 0);
     });
   });
 }

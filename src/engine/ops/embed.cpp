@@ -6,6 +6,7 @@
 
 #include "kernels/table.h"
 #include "ops/dry_run.h"
+#include "ops/low_rank.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -20,7 +21,9 @@ struct EmbedNode {
 
 void embed_backward(Context& ctx, Tape& tape, const EmbedNode& node) {
   const Tensor dy = tape.gradient(node.y);
-  if (!dy || node.w->grad.data == nullptr) return;
+  if (!dy) return;
+  if (node.w->adapter != nullptr) low_rank_rows_backward(ctx, {node.ids, static_cast<size_t>(dy.rows())}, *node.w->adapter, dy);
+  if (node.w->grad.data == nullptr) return;
   zero_if_unset(*node.w);
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
@@ -64,6 +67,8 @@ Tensor look_up(Context& ctx, const char* op, std::span<const int32_t> ids, const
       }
     }
   });
+  if (w.adapter != nullptr) low_rank_rows(ctx, ids, w, *w.adapter, y);
+  if (!ctx.row_adapters.empty()) add_row_adapters(ctx, ids, w, y);
   if (Tape* tape = ctx.tape()) {  // the caller's ids may be gone when backward comes
     tape->record(&embed_backward, EmbedNode{y, tape->keep(ids), &w});
   }

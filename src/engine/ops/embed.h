@@ -8,9 +8,10 @@
 
 namespace vitrine {
 
-/// Row t of the result is the embedding of token t: W_E's stored row, widened exactly.
+/// Row t of the result is the embedding of token t: W_E's stored row, widened exactly, and what its adapter and those of the rows
+/// (Context::row_adapters) change in it.
 /// tokens [rows]; W_E [vocab_size, d_model]; returns [rows, d_model].
-/// Backward: W_E. Errors: InputError naming a token outside the vocabulary and its place.
+/// Backward: W_E, its adapter. Errors: InputError naming a token outside the vocabulary and its place.
 Tensor embed(Context& ctx, std::span<const int32_t> tokens, const Weight& W_E);
 
 /// Learned positions: row t is W_pos's row of t's position. Errors: InputError if the position has no row.

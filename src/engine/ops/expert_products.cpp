@@ -57,8 +57,8 @@ void product_backward(Context& ctx, Tape& tape, const ProductNode& node) {
   const Tensor dropped = tape.accumulate(node.for_adapter);
   each_expert(node.rows, node.experts, node.matrix, [&](const Weight& w, int64_t first, int64_t n) {
     if (w.adapter != nullptr)
-      low_rank_part_backward(ctx, node.for_adapter.rows_view(first, n), *w.adapter, dy.rows_view(first, n).raw(), w.out,
-                             dropped ? dropped.rows_view(first, n) : Tensor());
+      low_rank_part_backward(ctx, node.for_adapter.rows_view(first, n), w, *w.adapter, 0, w.out, dy.rows_view(first, n).raw(),
+                             w.out, dropped ? dropped.rows_view(first, n) : Tensor());
   });
   tape.release(node.y);
 }
@@ -83,7 +83,8 @@ void add_row_adapters(Context& ctx, const Tensor& x, const ExpertRows& rows, int
       int64_t end = begin;
       while (end < x.rows() && adapted(end)) ++end;
       if (end > begin)
-        low_rank_part(ctx, x.rows_view(begin, end - begin), part, y.rows_view(begin, end - begin).raw(), w.out, which.scale);
+        low_rank_part(ctx, x.rows_view(begin, end - begin), w, part, 0, w.out, y.rows_view(begin, end - begin).raw(), w.out,
+                      which.scale);
       begin = end + 1;
     }
   });
@@ -187,7 +188,8 @@ void expert_products(Context& ctx, const Tensor& x, const ExpertRows& rows, std:
         const Weight& w = s.expert->*matrices[m];
         const Tensor mine = results[m].rows_view(s.row, s.rows);
         if (w.bias) add_bias(ctx, w.bias, mine);
-        if (w.adapter != nullptr) low_rank_part(ctx, for_adapters[m].rows_view(s.row, s.rows), *w.adapter, mine.raw(), w.out);
+        if (w.adapter != nullptr)
+          low_rank_part(ctx, for_adapters[m].rows_view(s.row, s.rows), w, *w.adapter, 0, w.out, mine.raw(), w.out);
         add_row_adapters(ctx, x.rows_view(s.row, s.rows), rows, s.row, w, mine);
       }
     }

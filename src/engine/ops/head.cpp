@@ -56,9 +56,7 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
         for (int64_t r = begin; r < begin + count; ++r)
           row_gradient(z + r * n, first, n, node.labels[row + r], node.row_lse.data<T>()[row + r], unit, cap);
       });
-      linear_part_backward(ctx, rows, w, first, n, z, n, dx ? dx.rows_view(row, rows.rows()) : Tensor(), true,
-                           first_to_w && row == 0);
-      bias_backward(ctx, w, first, n, z, n, rows.rows(), rows.dtype());
+      head_chunk_backward(ctx, rows, w, first, n, z, dx ? dx.rows_view(row, rows.rows()) : Tensor(), first_to_w && row == 0);
     });
   });
   tape.reuse_for_gradients(node.logits.data, node.logits.bytes);
@@ -67,8 +65,10 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
 }  // namespace
 
 Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const int64_t> rows) {
-  if (!ctx.listens("hook_logits"))
+  if (!ctx.listens("hook_logits")) {
+    const RowsTaken taken(ctx, rows);
     return softcap(ctx, linear(ctx, read_by(ctx, take_rows(ctx, x, rows), head), *head.weight), head.softcap);
+  }
   // Somebody watches: the whole table, of which the wanted rows are taken after the hook.
   const Tensor all = ctx.hook("hook_logits", softcap(ctx, linear(ctx, read_by(ctx, x, head), *head.weight), head.softcap));
   return take_rows(ctx, all, rows);

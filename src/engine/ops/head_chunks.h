@@ -10,6 +10,7 @@
 #include "ops/elementwise.h"
 #include "ops/head.h"
 #include "ops/linear.h"
+#include "ops/low_rank.h"
 #include "ops/rows.h"
 
 namespace vitrine {
@@ -22,12 +23,14 @@ inline size_t chunk_size(int64_t rows, int64_t vocab_size) {
   return static_cast<size_t>(std::min(rows, kRowChunk) * std::min(vocab_size, kVocabularyChunk));
 }
 
-/// z [rows.rows(), n]: the capped logits of these rows for tokens [first, first + n). bias: the head's, as values_of<T>() gives
-/// it.
+/// z [rows.rows(), n]: the capped logits of these rows, rows `row` and those after it of the step, for tokens [first, first + n).
+/// bias: the head's, as values_of<T>() gives it.
 template <class T>
-void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bias, int64_t first, int64_t n, T* z) {
+void head_chunk(Context& ctx, const Tensor& rows, int64_t row, const Head& head, const T* bias, int64_t first, int64_t n, T* z) {
   const T cap = static_cast<T>(head.softcap);
   linear_part(ctx, rows, *head.weight, first, n, z, n);
+  if (head.weight->adapter != nullptr) low_rank_part(ctx, rows, *head.weight, *head.weight->adapter, first, n, z, n);
+  if (!ctx.row_adapters.empty()) add_row_adapters(ctx, rows, *head.weight, row, first, n, z, n);
   if (bias == nullptr && cap == 0) return;
   parallel_for(ctx, rows.rows(), n, [&](int64_t begin, int64_t count) {
     for (T* line = z + begin * n; line < z + (begin + count) * n; line += n) {
@@ -42,6 +45,16 @@ void head_chunk(Context& ctx, const Tensor& rows, const Head& head, const T* bia
       }
     }
   });
+}
+
+/// Backward of such a chunk, without the cap: dz [rows.rows(), n]; adds to dx, if it is not empty. set_w: as
+/// linear_part_backward.
+template <class T>
+void head_chunk_backward(Context& ctx, const Tensor& rows, const Weight& w, int64_t first, int64_t n, const T* dz,
+                         const Tensor& dx, bool set_w) {
+  linear_part_backward(ctx, rows, w, first, n, dz, n, dx, true, set_w);
+  if (w.adapter != nullptr) low_rank_part_backward(ctx, rows, w, *w.adapter, first, n, dz, n, dx);
+  bias_backward(ctx, w, first, n, dz, n, rows.rows(), rows.dtype());
 }
 
 /// What the head's matrix reads: x times the head's scale. Errors: InputError for a head that the model's files do not hold.
@@ -77,7 +90,7 @@ void each_chunk(Context& ctx, const Tensor& x, const Head& head, const KeptLogit
       const bool stays = size <= room - used;
       T* const z = stays ? static_cast<T*>(kept.data) + used : passing;
       if (stays) used += size;
-      if (!stays || !kept.there) head_chunk(ctx, rows, head, bias, first, n, z);
+      if (!stays || !kept.there) head_chunk(ctx, rows, row, head, bias, first, n, z);
       f(rows, row, first, n, z);
     }
   }

@@ -410,7 +410,7 @@ void linear_into(Context& ctx, const Tensor& x, const WeightRef* weights, Tensor
     const Weight& w = weights[i];
     if (w.bias && parts[i].bias == nullptr) add_bias(ctx, w.bias, results[i]);
     if (Tape* tape = ctx.tape()) tape->record(&linear_backward, LinearNode{x, results[i], &w});
-    if (w.adapter != nullptr) add_low_rank(ctx, x, *w.adapter, results[i]);
+    if (w.adapter != nullptr) add_low_rank(ctx, x, w, *w.adapter, results[i]);
     add_row_adapters(ctx, x, w, results[i]);
   }
   if (DryRun* dry = ctx.dry()) dry->add(ctx, product_call(x, weights, results, n));

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
 #include "ops/dry_run.h"
+#include "ops/low_rank.h"
 #include "ops/rows.h"
 #include "ops/tape.h"
 
@@ -176,6 +178,48 @@ bool show_inside(Context& ctx, NormNode& node, int64_t heads) {
   return s.raw() != scale.raw() || p.raw() != pre.raw();
 }
 
+// The rows whose adapters (Context::row_adapters) have another weight or bias of this norm, once more with those.
+template <class T>
+void adapt_rows(Context& ctx, const NormNode& node, int64_t heads, T eps) {
+  const auto width = static_cast<size_t>(node.x.row_size());
+  if (ctx.dry() != nullptr || std::all_of(ctx.row_adapters.begin(), ctx.row_adapters.end(),
+                                          [](const RowAdapter& which) { return which.parts->vectors.empty(); }))
+    return;
+  const int64_t each = std::max<int64_t>(heads, 1), all = node.x.rows() / each;
+  std::vector<T> w(width), b(width);
+  for (int64_t begin = 0; begin < all;) {  // rows of the step that have the same adapters
+    int64_t end = all;
+    bool found = false;
+    for (size_t i = 0; i < width; ++i) {
+      w[i] = node.w->template at<T>(static_cast<int64_t>(i));
+      b[i] = node.b != nullptr && *node.b ? node.b->template at<T>(static_cast<int64_t>(i)) : T{0};
+    }
+    for (const RowAdapter& which : ctx.row_adapters) {
+      const bool every = which.rows == RowAdapter::kAllRows;
+      const int64_t first = every ? 0 : which.first, last = every ? all : which.first + which.rows;
+      if (begin < first) end = std::min(end, first);
+      if (begin < first || begin >= last) continue;
+      end = std::min(end, last);
+      const auto change = [&](const Vector* vector, std::vector<T>& to) {
+        const auto other = which.parts->vectors.find(vector);
+        if (other == which.parts->vectors.end()) return;
+        found = true;
+        for (size_t i = 0; i < width; ++i) {
+          const auto at = static_cast<int64_t>(i);
+          to[i] += static_cast<T>(which.scale) * (other->second->at<T>(at) - vector->at<T>(at));
+        }
+      };
+      change(node.w, w);
+      if (node.b != nullptr) change(node.b, b);
+    }
+    if (found && ctx.tape() != nullptr)
+      throw UsageError("adapters of some rows are not differentiated; put the adapter at the weights");
+    for (int64_t r = begin * each; found && r < end * each; ++r)
+      norm_row<T>(node, w.data(), node.b != nullptr && *node.b ? b.data() : nullptr, eps, r);
+    begin = end;
+  }
+}
+
 Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const Vector* b, const NormSpec& spec) {
   check_norm(name, x, w);
   const auto scope = ctx.scope(name);
@@ -191,8 +235,12 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
       each_row(ctx, rows, [&](int64_t r) { norm_row<T>(node, weights, biases, static_cast<T>(spec.eps), r); });
     };
     run();
+    if (!ctx.row_adapters.empty()) adapt_rows<T>(ctx, node, heads, static_cast<T>(spec.eps));
     const bool inside = ctx.listens("hook_scale") || ctx.listens("hook_normalized_pre");
-    if (inside && show_inside<T>(ctx, node, heads)) run();
+    if (inside && show_inside<T>(ctx, node, heads)) {
+      run();
+      if (!ctx.row_adapters.empty()) adapt_rows<T>(ctx, node, heads, static_cast<T>(spec.eps));
+    }
   });
   if (Tape* tape = ctx.tape()) tape->record(&norm_backward, node);
   const Tensor y = by_heads(node.y, heads);

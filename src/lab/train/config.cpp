@@ -124,7 +124,8 @@ void read_model(const YamlValue& value, TrainConfig& c) {
 }
 
 void read_lora(const YamlValue& value, TrainConfig& c) {
-  value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets"});
+  value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets", "dora", "bias", "modules_to_save", "trainable_token_indices",
+                    "ensure_weight_tying"});
   if (c.model.empty()) value.fail("an adapter needs an existing model: set model.path, not model.config");
   if (c.form.any())
     value.fail("an adapter needs an unchanged model: omit model.norms, model.residual and the other parts of model that are off");
@@ -133,6 +134,15 @@ void read_lora(const YamlValue& value, TrainConfig& c) {
   read(value, "alpha", o.alpha, 1e-9, 1e9, "a number from 1e-9 to 1e9");
   read(value, "rslora", o.rslora);
   read(value, "dropout", o.dropout, 0, 0.999999, "a share from 0 to below 1");
+  read(value, "dora", o.dora);
+  read(value, "modules_to_save", o.saved);
+  read(value, "ensure_weight_tying", o.tied);
+  if (const auto bias = value.find("bias"))
+    o.bias = word<AdapterOptions::Bias>(*bias, {{"none", AdapterOptions::Bias::none},
+                                                {"all", AdapterOptions::Bias::all},
+                                                {"lora_only", AdapterOptions::Bias::of_targets}});
+  if (const auto tokens = value.find("trainable_token_indices"))
+    for (const YamlValue& id : tokens->items()) o.tokens.push_back(id.whole(0, kMost));
   value.at("targets", "names of matrices, such as [q_proj, v_proj], or all-linear");
   read(value, "targets", o.targets);
 }

@@ -113,20 +113,20 @@ ParameterGradients Parameters::bind(Model& model) const {
 }
 
 Parameters::Parameters(Adapter& adapter) {
-  for (const Adapter::Module& m : adapter.modules())
-    for (const char which : {'A', 'B'}) {
-      const std::vector<int64_t> shape =
-          which == 'A' ? std::vector<int64_t>{m.experts * m.rank, m.in} : std::vector<int64_t>{m.experts * m.out, m.rank};
-      const auto count = static_cast<size_t>(shape[0] * shape[1]);
-      list_.push_back({m.tensor_name(which), m.ours, shape, size_, count, m.layer, true, false});
-      size_ += (count + kBorder - 1) / kBorder * kBorder;
-    }
+  for (Adapter::Learned& tensor : adapter.learned()) {
+    size_t count = 1;
+    for (const int64_t n : tensor.shape) count *= static_cast<size_t>(n);
+    list_.push_back({tensor.name, tensor.ours, std::move(tensor.shape), size_, count, tensor.layer, tensor.matrix, false});
+    size_ += (count + kBorder - 1) / kBorder * kBorder;
+  }
   weights_ = FloatBuffer(size_);
   gradients_ = ParameterGradients(size_);
-  for (size_t i = 0; i < adapter.modules().size(); ++i) {
-    const Parameter &A = list_[2 * i], &B = list_[2 * i + 1];
-    adapter.bind(i, weights(A), weights(B), gradients(A), gradients(B));
+  std::vector<float*> values, gradients;
+  for (const Parameter& p : list_) {
+    values.push_back(weights(p));
+    gradients.push_back(this->gradients(p));
   }
+  adapter.bind(values, gradients);
 }
 
 Parameters::Parameters(std::span<Weight> weights) {

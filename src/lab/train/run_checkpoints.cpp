@@ -9,13 +9,24 @@
 namespace vitrine {
 namespace {
 
+// What learns besides A and B.
+std::string more_of(const AdapterOptions& o) {
+  std::string more;
+  if (o.dora) more += ", dora";
+  if (o.bias != AdapterOptions::Bias::none) more += o.bias == AdapterOptions::Bias::all ? ", bias all" : ", bias lora_only";
+  for (const std::string& saved : o.saved) more += ", whole " + saved;
+  for (const int64_t token : o.tokens) more += ", token " + std::to_string(token);
+  if (o.tied) more += ", tied";
+  return more;
+}
+
 // What may not change about the adapter of a run.
 std::string lora_text(const TrainConfig& config, uint64_t base) {
   const AdapterOptions& o = *config.lora;
   std::string targets;
   for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
   return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
-         (o.rslora ? ", rslora" : "") + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
+         (o.rslora ? ", rslora" : "") + more_of(o) + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
 }
 
 std::string masked_text(const MaskingOptions& o, int32_t mask) {

@@ -30,12 +30,18 @@ std::vector<float> logits_of(const OpenedModel& opened, const std::vector<int32_
   return all_logits(ctx, *opened.model, Step::of(ids));
 }
 
+// What the adapter's configuration calls the model below it.
+std::string base_name(const std::string& adapter) {
+  return read_json(golden_adapter(adapter) + "/adapter_config.json").at("base_model_name_or_path");
+}
 // gpt_oss_default_rope is a variant and has no golden folder of its own.
 bool is_variant(const std::string& name) { return std::filesystem::exists(std::string(VITRINE_GOLDEN) + "/variants/" + name); }
-std::string base_of(const std::string& name) {
+std::string base_of(const std::string& adapter) {
+  const std::string name = base_name(adapter);
   return is_variant(name) ? std::string(VITRINE_GOLDEN) + "/variants/" + name : Golden::open(name).model();
 }
-Tolerance tolerance_of(const std::string& name) {
+Tolerance tolerance_of(const std::string& adapter) {
+  const std::string name = base_name(adapter);
   return is_variant(name) ? Tolerance(2e-5, 1e-4) : Golden::open(name).tolerance();
 }
 
@@ -70,7 +76,10 @@ TEST_P(GoldenAdapter, MergedModelMatchesPeft) {
   open_adapter(opened, golden_adapter(GetParam()));
   write_huggingface(opened, companions_in(opened.files), scratch / "merged", DType::f32);
   const OpenedModel merged = open_model(scratch / "merged");
-  EXPECT_CLOSE(logits_of(merged, first_ids(gold)), golden_tensor(gold, "merged"), tolerance_of(GetParam()));
+  // PEFT merges what is beside one name of a tied matrix into both, and what is beside both twice: the result is another model
+  // than the one that learned. Ours is that one.
+  const bool tied = GetParam() == "embedding_of_two" || GetParam() == "embeddings_tied";
+  EXPECT_CLOSE(logits_of(merged, first_ids(gold)), golden_tensor(gold, tied ? "logits" : "merged"), tolerance_of(GetParam()));
   EXPECT_TRUE(std::filesystem::exists(scratch / "merged/tokenizer.json") ||
               !std::filesystem::exists(base_of(GetParam()) + "/tokenizer.json"));
 }
@@ -80,11 +89,12 @@ TEST_P(GoldenAdapter, WritingGivesBackWhatWasRead) {
   const Scratch scratch;
   OpenedModel opened = open_model(base_of(GetParam()));
   open_adapter(opened, golden_adapter(GetParam()));
-  write_adapter(*opened.adapter, scratch / ".", "base");
+  write_adapter(*opened.adapter, scratch / ".", base_name(GetParam()));
   const Checkpoint before = open_safetensors(golden_adapter(GetParam()) + "/adapter_model.safetensors");
   const Checkpoint after = open_safetensors(scratch / "adapter_model.safetensors");
-  ASSERT_EQ(before.tensors().size(), after.tensors().size());
   for (const auto& [name, tensor] : before.tensors()) {
+    if (name.ends_with(".base_layer.weight")) continue;                                           // the model's
+    if (opened.adapter->options().tied && name.find(".lm_head.") != std::string::npos) continue;  // the embedding's once more
     ASSERT_NE(after.find(name), nullptr) << name;
     EXPECT_EQ(as_floats(tensor).values, as_floats(*after.find(name)).values) << name;
     EXPECT_EQ(tensor.shape, after.find(name)->shape);
@@ -93,7 +103,9 @@ TEST_P(GoldenAdapter, WritingGivesBackWhatWasRead) {
 
 INSTANTIATE_TEST_SUITE_P(Every, GoldenAdapter,
                          testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
-                                         "gpt_oss_default_rope"),
+                                         "gpt_oss_default_rope", "saved_modules", "saved_embedding_of_two", "saved_tied",
+                                         "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
+                                         "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers"),
                          [](const auto& test) { return test.param; });
 
 // A GGUF file spells tensors otherwise and holds the rows of q and k of a Llama in another order.
@@ -200,10 +212,7 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
   const Scratch scratch;
   EXPECT_EQ(refusal(changed(scratch, Json::object())), "accepted");
   EXPECT_EQ(refusal(changed(scratch, {{"a_setting_of_tomorrow", false}})), "accepted");
-  const std::vector<std::pair<std::string, Json>> unsupported = {{"use_dora", true},
-                                                                 {"bias", "all"},
-                                                                 {"modules_to_save", Json::array({"wte"})},
-                                                                 {"init_lora_weights", "pissa"},
+  const std::vector<std::pair<std::string, Json>> unsupported = {{"init_lora_weights", "pissa"},
                                                                  {"layer_replication", Json::array({0, 1})},
                                                                  {"lora_bias", true},
                                                                  {"peft_type", "LOHA"},
@@ -293,7 +302,7 @@ TEST(Adapter, FilesThatDoNotFitAreRefused) {
   } catch (const InputError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("\"c_atn\" names no matrix"), std::string::npos) << message;
-    EXPECT_NE(message.find("c_attn, c_proj, c_fc, and all-linear"), std::string::npos) << message;
+    EXPECT_NE(message.find("c_attn, c_proj, c_fc, wte, lm_head, and all-linear"), std::string::npos) << message;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "model/adapter.h"
+#include "model/adapter_gguf.h"
 #include "ops/tape.h"
 #include "run.h"
 #include "support/scratch.h"
@@ -56,9 +58,9 @@ class AdapterOfRows : public testing::TestWithParam<std::string> {};
 
 // The first has the adapter, the second none, the third half of it: each as if it were alone, to the bit.
 TEST_P(AdapterOfRows, ChangesItsRowsAsAtTheWeightsAndNoOthers) {
-  const std::string base = std::filesystem::exists(std::string(VITRINE_GOLDEN) + "/variants/" + GetParam())
-                               ? std::string(VITRINE_GOLDEN) + "/variants/" + GetParam()
-                               : Golden::open(GetParam()).model();
+  const std::string name = read_json(lora_folder(GetParam() + "/adapter/adapter_config.json")).at("base_model_name_or_path");
+  const std::string variant = std::string(VITRINE_GOLDEN) + "/variants/" + name;
+  const std::string base = std::filesystem::exists(variant) ? variant : Golden::open(name).model();
   const Checkpoint gold = open_safetensors(lora_folder(GetParam() + "/golden.safetensors"));
   const GoldenTensor ids = golden_tensor(gold, "ids");
   std::vector<std::vector<int32_t>> texts = {ids_of(ids.at(0)), ids_of(ids.at(1)), ids_of(ids.at(2))};
@@ -83,13 +85,15 @@ TEST_P(AdapterOfRows, ChangesItsRowsAsAtTheWeightsAndNoOthers) {
       EXPECT_CLOSE(together, alone, Tolerance(2e-5, 1e-4));
   }
   const Tolerance tolerance =
-      base.find("/variants/") != std::string::npos ? Tolerance(2e-5, 1e-4) : Golden::open(GetParam()).tolerance();
+      base.find("/variants/") != std::string::npos ? Tolerance(2e-5, 1e-4) : Golden::open(name).tolerance();
   EXPECT_CLOSE(logits_with(*opened.model, {texts[0]}, {{{adapter}}}), golden_tensor(gold, "logits"), tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, AdapterOfRows,
                          testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
-                                         "gpt_oss_default_rope"),
+                                         "gpt_oss_default_rope", "saved_modules", "saved_embedding_of_two", "saved_tied",
+                                         "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
+                                         "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers"),
                          [](const auto& test) { return test.param; });
 
 // Every matrix of every family meets the rows of the step in their order, or says which it has.
@@ -154,6 +158,57 @@ TEST(RowAdapters, ActOnTheResultsOfHeads) {
     }
 }
 
+// Files that llama.cpp's converter made of PEFT's, beside the model in either kind of file. It does not know rsLoRA's scale.
+TEST(GgufAdapter, OfLlamaCppMatchesPeft) {
+  for (const std::string name : {"llama", "gemma2", "phi3", "glm4", "gpt_neox"})
+    for (const std::string& base : {Golden::open(name).model(), std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf"}) {
+      SCOPED_TRACE(base);
+      const Checkpoint gold = open_safetensors(lora_folder(name + "/golden.safetensors"));
+      const OpenedModel opened = open_model(base);
+      const ScaledAdapter adapter{read_adapter(opened, lora_folder(name + "/llama_cpp.gguf")),
+                                  name == "llama" ? std::sqrt(2.0) : 1.0};
+      EXPECT_EQ(adapter.adapter->files(), std::vector<std::string>{lora_folder(name + "/llama_cpp.gguf")});
+      EXPECT_CLOSE(logits_with(*opened.model, {ids_of(golden_tensor(gold, "ids").at(0))}, {{adapter}}),
+                   golden_tensor(gold, "logits"), Golden::open(name).tolerance());
+    }
+}
+
+// Ranks and scales of their own for each matrix go into B; of experts all in one tensor.
+TEST(GgufAdapter, WrittenOnesAreReadBesideBothKindsOfFiles) {
+  for (const std::string name : {"llama", "gemma2", "phi3", "glm4", "gpt_neox", "gpt2_a", "qwen3_moe", "mixtral", "embeddings"}) {
+    SCOPED_TRACE(name);
+    const Scratch scratch;
+    const std::string base = name == "embeddings" ? "stablelm" : name;
+    const Checkpoint gold = open_safetensors(lora_folder(name + "/golden.safetensors"));
+    OpenedModel from = open_model(Golden::open(base).model());
+    open_adapter(from, lora_folder(name + "/adapter"));
+    write_gguf_adapter(from, *from.adapter, scratch / "adapter.gguf");
+    for (const std::string& path : {Golden::open(base).model(), std::string(VITRINE_GOLDEN) + "/gguf/" + base + ".gguf"}) {
+      OpenedModel opened = open_model(path);
+      open_adapter(opened, scratch / "adapter.gguf");
+      EXPECT_CLOSE(logits_with(*opened.model, {ids_of(golden_tensor(gold, "ids").at(0))}, {{}}), golden_tensor(gold, "logits"),
+                   Golden::open(base).tolerance());
+    }
+  }
+}
+
+TEST(GgufAdapter, FilesThatDoNotFitAreRefused) {
+  const auto refusal = [](const std::string& model, const std::string& path) {
+    const OpenedModel opened = open_model(model);
+    return message_of<FileError>([&] { read_adapter(opened, path); });
+  };
+  const std::string llama = Golden::open("llama").model();
+  EXPECT_CONTAINS(refusal(llama, lora_folder("gemma2/llama_cpp.gguf")), "general.architecture is \"gemma2\"; expected \"llama\"");
+  EXPECT_CONTAINS(refusal(llama, std::string(VITRINE_GOLDEN) + "/gguf/llama.gguf"), "general.type");
+  EXPECT_CONTAINS(refusal(Golden::open("smollm3").model(), lora_folder("phi3/llama_cpp.gguf")), "general.architecture");
+  EXPECT_CONTAINS(refusal(std::string(VITRINE_GOLDEN) + "/variants/llama_biases", lora_folder("llama/llama_cpp.gguf")),
+                  "expected [");
+  const Scratch scratch;
+  OpenedModel dora = open_model(Golden::open("phi").model());
+  open_adapter(dora, lora_folder("dora/adapter"));
+  EXPECT_CONTAINS(message_of<InputError>([&] { write_gguf_adapter(dora, *dora.adapter, scratch / "a.gguf"); }), "DoRA");
+}
+
 TEST(RowAdapters, AreRefusedOnATape) {
   const OpenedModel opened = open_model(Golden::open("llama").model());
   const ScaledAdapters adapters = {{read_adapter(opened, lora_folder("llama/adapter"))}};
@@ -196,7 +251,7 @@ TEST(ReadAdapter, NumbersThatAreNotFiniteAndOtherFilesAreRefused) {
       return error.what();
     }
   };
-  EXPECT_NE(refusal("a.gguf").find("a.gguf: is an adapter in a GGUF file"), std::string::npos) << refusal("a.gguf");
+  EXPECT_NE(refusal("a.gguf").find("a.gguf"), std::string::npos) << refusal("a.gguf");
   const Scratch scratch;
   std::filesystem::copy(lora_folder("mixed/second"), scratch / "adapter");
   const std::string file = scratch / "adapter/adapter_model.safetensors";

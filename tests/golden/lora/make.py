@@ -10,6 +10,8 @@ For each model of ../models or ../variants named below, <model>/:
                           grad/<tensor> of the mean loss over all labels; adamw10/<tensor> after ten steps of AdamW
                           (lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1) on these three sequences
     losses.json           before each of the ten steps
+    llama_cpp.gguf        of llama, gemma2, phi3, glm4 and gpt_neox: adapter/ by llama.cpp's convert_lora_to_gguf.py (of
+                          llama_cpp_python 0.3.36; --base the model, --outfile this)
 patterns.json             for keys of a rank_pattern, in their order, the one that PEFT takes for each module of gpt2_a's adapter
 """
 import json, pathlib, sys
@@ -37,6 +39,23 @@ CASES = {
     "gpt_oss_default_rope": dict(r=2, lora_alpha=4, target_modules=["v_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
     "gpt_neox": dict(r=2, lora_alpha=3, target_modules=["query_key_value", "dense_4h_to_h"]),
     "glm4": dict(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj", "gate_up_proj", "down_proj"]),
+    # What learns beside A and B.
+    "saved_modules": dict(base="glm4", r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head", "norm"]),
+    "saved_embedding_of_two": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["embed_tokens"]),
+    "saved_tied": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["embed_tokens"],
+                       ensure_weight_tying=True),
+    "biases_all": dict(base="gpt_neox", r=2, lora_alpha=3, target_modules=["query_key_value"], bias="all"),
+    "biases_lora_only": dict(base="glm4", r=2, lora_alpha=3, target_modules=["q_proj", "k_proj"], bias="lora_only"),
+    "embeddings": dict(base="stablelm", r=2, lora_alpha=3, target_modules=["embed_tokens", "lm_head", "v_proj"]),
+    "embedding_of_two": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["embed_tokens", "q_proj"]),
+    "embeddings_tied": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["embed_tokens", "q_proj"], ensure_weight_tying=True),
+    "tokens": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"], trainable_token_indices=[3, 17, 40]),
+    "tokens_untied": dict(base="glm4", r=2, lora_alpha=3, target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [5, 9]}),
+    "dora": dict(base="phi", r=2, lora_alpha=3, target_modules=["q_proj", "dense", "fc2"], use_dora=True),
+    "dora_gpt2": dict(base="gpt2_unscaled_silu", r=2, lora_alpha=3, target_modules=["c_attn", "mlp.c_proj"], use_dora=True,
+                      fan_in_fan_out=True),
+    "router": dict(base="mixtral", r=2, lora_alpha=4, target_modules=["k_proj"], target_parameters=["mlp.gate.weight"]),
+    "some_layers": dict(base="glm4", r=2, lora_alpha=3, target_modules=["q_proj", "o_proj", "down_proj"], exclude_modules=["o_proj"], layers_to_transform=[1]),
 }
 PATTERNS = [
     ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
@@ -46,23 +65,28 @@ PATTERNS = [
 
 
 def tensor_name(parameter):
-    return parameter.replace(".default", "")
+    return parameter.replace(".default", "").replace(".modules_to_save", "").replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
 
 
 for index, (name, settings) in enumerate(CASES.items()):
     if sys.argv[1:] and name not in sys.argv[1:]:
         continue
     torch.manual_seed(index)
-    source = MODELS / name / "model"
-    source = source if source.exists() else HERE.parent / "variants" / name
+    base_name = settings.pop("base", name)
+    source = MODELS / base_name / "model"
+    source = source if source.exists() else HERE.parent / "variants" / base_name
     experts = {"experts_implementation": "eager"} if "target_parameters" in settings else {}  # the default has no float64
     base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **experts).eval()
-    base.name_or_path = name  # not where it lies here
+    base.name_or_path = base_name  # not where it lies here
     model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
-    model.peft_config["default"].base_model_name_or_path = name
+    model.peft_config["default"].base_model_name_or_path = base_name
     for key, value in model.named_parameters():
-        if "lora_B" in key:
+        if "lora_B" in key or "lora_embedding_A" in key:
             torch.nn.init.normal_(value, std=0.1)
+        elif value.requires_grad and "lora_" not in key:
+            value.data += torch.randn_like(value) * 0.1
+        elif "magnitude" in key:
+            value.data *= 1 + torch.randn_like(value) * 0.1
     folder = HERE / name
     model.save_pretrained(folder / "adapter")
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
