@@ -15,6 +15,7 @@
 #include "model/adapter_whole.h"
 #include "model/expert_modules.h"
 #include "model/export.h"
+#include "model/layer_name.h"
 #include "model/module_pattern.h"
 
 namespace vitrine {
@@ -405,6 +406,13 @@ void AdapterReader::wholes() {
       throw FileError(files_.weights_path, error.what());
     }
     if (!whole) continue;
+    if (const std::vector<int64_t>& ours = whole->tensor.shape; tensor.shape.size() == 2 && ours.size() == 2 &&
+                                                                tensor.shape[1] == ours[1] && tensor.shape[0] != ours[0] &&
+                                                                split_layer(whole->tensor.parts.front()->ours).first < 0)
+      throw FileError(files_.weights_path, "tensor \"" + name + "\" has " + std::to_string(tensor.shape[0]) + " rows, and " +
+                                               opened_.files.name + " has " + std::to_string(ours[0]) +
+                                               ": the vocabulary was resized. Resize that of the base model first, as "
+                                               "transformers' resize_token_embeddings does");
     check_stored(tensor, whole->tensor.shape);
     check_finite(tensor);
     used_.insert(name);

@@ -9,11 +9,11 @@
 #include "hooks/hooks.h"
 #include "hooks/listening.h"
 #include "hooks/partial_run.h"
+#include "inspect/adapted_part.h"
 #include "inspect/weights.h"
 #include "io/safetensors.h"
 #include "model/abilities.h"
 #include "ops/head.h"
-#include "ops/linear.h"
 
 namespace vitrine {
 namespace {
@@ -229,7 +229,7 @@ std::vector<FeatureLogits> direction_logits(Engine& engine, std::span<const floa
       norm.apply(direction.data(), 1);
       std::copy(direction.begin(), direction.end(), x.row<float>(r));
     }
-    linear_part(ctx, x, *head.weight, 0, vocab, z.raw(), vocab);
+    adapted_part(ctx, x, *head.weight, 0, vocab, z.data<float>());
     for (int64_t r = 0; r < rows; ++r) {
       const std::span<float> logits(z.row<float>(r), static_cast<size_t>(vocab));
       for (float& logit : logits) logit *= static_cast<float>(head.scale);

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "hooks/listening.h"
+#include "inspect/adapted_part.h"
 #include "inspect/weights.h"
 #include "model/abilities.h"
 #include "model/layer_name.h"
-#include "ops/linear.h"
 
 namespace vitrine {
 namespace {
@@ -190,7 +190,7 @@ double before_cap(Context& ctx, const Head& head, std::span<const float> x, int3
   const Tensor row = ctx.empty({1, head.weight->in});
   std::copy(x.begin(), x.end(), row.data<float>());
   float logit = 0;
-  linear_part(ctx, row, *head.weight, token, 1, &logit, 1);
+  adapted_part(ctx, row, *head.weight, token, 1, &logit);
   logit *= static_cast<float>(head.scale);
   if (head.weight->bias) logit += head.weight->bias.at<float>(token);
   return static_cast<double>(logit);

@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "hooks/trace.h"
+#include "inspect/adapted_part.h"
 #include "inspect/parts.h"
 #include "inspect/weights.h"
 #include "model/abilities.h"
-#include "ops/linear.h"
 
 namespace vitrine {
 namespace {
@@ -122,12 +122,12 @@ UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const Units
     const auto frame = ctx.frame();
     const Tensor axis = ctx.zeros({1, result.d_ff}), column = ctx.empty({1, d}), row = ctx.empty({1, d});
     axis.data<float>()[*unit] = 1;
-    linear_part(ctx, axis, *out, 0, d, column.data<float>(), d);
+    adapted_part(ctx, axis, *out, 0, d, column.data<float>());
     const auto value = static_cast<double>(values[static_cast<size_t>(*unit)]);
     for (size_t i = 0; i < x.size(); ++i) x[i] = value * static_cast<double>(column.data<float>()[i]);
     way.apply(x.data(), scales, d);
     for (size_t i = 0; i < x.size(); ++i) row.data<float>()[i] = static_cast<float>(x[i]);
-    linear_part(ctx, row, *head.weight, 0, vocab, logits.data(), vocab);
+    adapted_part(ctx, row, *head.weight, 0, vocab, logits.data());
     for (float& logit : logits) logit *= static_cast<float>(head.scale);
     require_finite(logits, fmt::format("what unit {} adds to the logits", *unit));
     result.units.push_back(

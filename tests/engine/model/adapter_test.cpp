@@ -125,6 +125,113 @@ TEST(Adapter, StandsBesideGgufFiles) {
   }
 }
 
+// What learns beside A and B, too; whole tensors where the file has them as they are.
+TEST(Adapter, WholeTensorsTokensAndMagnitudesStandBesideGgufFiles) {
+  for (const std::string name : {"saved_modules", "saved_embedding_of_two", "saved_tied", "embeddings", "embedding_of_two",
+                                 "embeddings_tied", "tokens", "tokens_untied", "dora"}) {
+    SCOPED_TRACE(name);
+    const Checkpoint gold = golden_numbers(name);
+    OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + base_name(name) + ".gguf");
+    open_adapter(opened, golden_adapter(name));
+    EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), tolerance_of(name));
+  }
+  OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/gpt_neox.gguf");
+  EXPECT_CONTAINS(message_of<FileError>([&] { open_adapter(opened, golden_adapter("biases_all")); }),
+                  "holds in another form. Convert the model to a Hugging Face directory first");
+}
+
+// A tied model whose embedding alone changes is written as an untied one.
+TEST(Adapter, MergingPartsATiedModel) {
+  const Scratch scratch;
+  OpenedModel opened = open_model(base_of("embedding_of_two"));
+  EXPECT_TRUE(opened.model->shape().tied);
+  open_adapter(opened, golden_adapter("embedding_of_two"));
+  EXPECT_FALSE(opened.model->shape().tied);
+  write_huggingface(opened, {}, scratch / "merged", DType::f32);
+  EXPECT_EQ(read_json(scratch / "merged/config.json").at("tie_word_embeddings"), false);
+  EXPECT_NE(open_safetensors(scratch / "merged/model.safetensors").find("lm_head.weight"), nullptr);
+  OpenedModel together = open_model(base_of("embeddings_tied"));
+  open_adapter(together, golden_adapter("embeddings_tied"));
+  EXPECT_TRUE(together.model->shape().tied);
+}
+
+TEST(Adapter, FreshOnesOfEveryKindChangeNothingAndAreReadAgain) {
+  const std::vector<int32_t> ids = {3, 17, 40, 5};
+  const AdapterOptions all = {.rank = 2,
+                              .alpha = 4,
+                              .targets = {"all-linear"},
+                              .dora = true,
+                              .bias = AdapterOptions::Bias::all,
+                              .saved = {"ln_f", "embed_tokens", "norm", "wte"},
+                              .tokens = {},
+                              .tied = true};
+  AdapterOptions tokens = all, embedding = {.rank = 2, .targets = {"embed_tokens"}};
+  tokens.saved = {"norm"};
+  tokens.tokens = {3, 40};
+  const std::vector<std::tuple<std::string, AdapterOptions, bool>> cases = {
+      {"starcoder2", all, true}, {"glm4", tokens, false}, {"starcoder2", tokens, true}, {"starcoder2", embedding, false}};
+  for (auto [name, options, tied] : cases) {
+    SCOPED_TRACE(name);
+    std::erase_if(options.saved, [](const std::string& target) { return target == "ln_f" || target == "wte"; });
+    OpenedModel opened = open_model(Golden::open(name).model());
+    const std::vector<float> before = logits_of(opened, ids);
+    add_fresh_adapter(opened, options, 7);
+    EXPECT_EQ(opened.model->shape().tied, tied);
+    EXPECT_CLOSE(logits_of(opened, ids), before, Tolerance(2e-5, 1e-4));
+    const Scratch scratch;
+    write_adapter(*opened.adapter, scratch / ".", "base");
+    OpenedModel again = open_model(Golden::open(name).model());
+    open_adapter(again, scratch / ".");
+    EXPECT_EQ(again.adapter->parameter_count(), opened.adapter->parameter_count());
+    EXPECT_EQ(logits_of(again, ids), logits_of(opened, ids));
+  }
+}
+
+TEST(Adapter, FreshOnesThatCannotBeAreRefused) {
+  const auto refused = [](const AdapterOptions& options) {
+    OpenedModel opened = open_model(Golden::open("glm4").model());
+    return message_of<InputError>([&] { add_fresh_adapter(opened, options, 1); });
+  };
+  AdapterOptions o = {.rank = 2, .targets = {"q_proj"}};
+  o.saved = {"embed_tokns"};
+  EXPECT_CONTAINS(refused(o), "lora.modules_to_save: \"embed_tokns\" names no module");
+  o.saved = {"q_proj"};
+  EXPECT_CONTAINS(refused(o), "the same matrix twice");
+  o.saved = {};
+  o.tokens = {48};
+  EXPECT_CONTAINS(refused(o), "trainable_token_indices has 48; expected tokens from 0 to 47");
+  o.tokens = {4, 4};
+  EXPECT_CONTAINS(refused(o), "trainable_token_indices has 4 twice");
+  EXPECT_CONTAINS(refused({.rank = 2, .dropout = 0.1, .targets = {"lm_head"}}), "is the output matrix");
+  EXPECT_CONTAINS(refused({.rank = 2, .targets = {"lm_head"}, .dora = true}), "DoRA is not supported");
+}
+
+// The sum of what the heads add is what the matrix gives, with magnitudes too.
+TEST(Adapter, HeadsSumToTheOutputWithMagnitudes) {
+  OpenedModel opened = open_model(base_of("dora"));
+  open_adapter(opened, golden_adapter("dora"));
+  ThreadPool pool(2);
+  Context ctx(pool);
+  ctx.numerics = {.f32 = true};
+  Recorder seen({{"blocks.*.attn.hook_result"}, {"blocks.*.attn.hook_out"}});
+  ctx.listen(&seen);
+  const std::vector<int32_t> ids = {3, 17, 4, 5};
+  all_logits(ctx, *opened.model, Step::of(ids));
+  const auto& result = seen.values().at("blocks.0.attn.hook_result").values;
+  const auto& out = seen.values().at("blocks.0.attn.hook_out").values;
+  const auto d = static_cast<size_t>(opened.model->shape().d_model), heads = static_cast<size_t>(opened.model->shape().n_heads);
+  const Vector* bias = nullptr;
+  for (const TensorLine& line : opened.model->tensors())
+    if (line.ours == "blocks.0.attn.b_O") bias = line.vector;
+  ASSERT_NE(bias, nullptr);
+  for (size_t row = 0; row < ids.size(); ++row)
+    for (size_t j = 0; j < d; ++j) {
+      float sum = bias->at<float>(static_cast<int64_t>(j));
+      for (size_t h = 0; h < heads; ++h) sum += result[(row * heads + h) * d + j];
+      EXPECT_NEAR(sum, out[row * d + j], 1e-5);
+    }
+}
+
 TEST(Adapter, FreshOnesChangeNothingAndAreSpreadAsPeftSpreadsThem) {
   OpenedModel opened = open_model(Golden::open("gpt2_a").model());
   const std::vector<int32_t> ids = {3, 17, 40, 5};
@@ -234,6 +341,51 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
     const std::string message = refusal(changed(scratch, {{key, value}}));
     EXPECT_NE(message.find("adapter_config.json"), std::string::npos) << key << " " << value << ": " << message;
   }
+}
+
+// A copy of a golden adapter with some keys of its configuration changed, beside its own base.
+std::string refusal_of(const std::string& name, const Json& keys, const std::string& base = "") {
+  const Scratch scratch;
+  std::filesystem::copy(golden_adapter(name), scratch / "changed", std::filesystem::copy_options::recursive);
+  Json config = read_json(scratch / "changed/adapter_config.json");
+  config.update(keys);
+  std::ofstream(scratch / "changed/adapter_config.json") << config;
+  OpenedModel opened = open_model(base.empty() ? base_of(name) : base);
+  try {
+    open_adapter(opened, scratch / "changed");
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Adapter, WholeTensorsTokensAndMagnitudesThatDoNotFitAreRefused) {
+  EXPECT_EQ(refusal_of("tokens", Json::object()), "accepted");
+  EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", {3, 17}}}), "expected [2, 32]");
+  EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", {3, 17, 48}}}), "trainable_token_indices has 48");
+  EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", {3, 3, 17}}}), "has 3 twice");
+  EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", nullptr}}), "lists no tokens of model.embed_tokens");
+  EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", {{"wte", {3, 17, 40}}}}}), "lists no tokens");
+  EXPECT_CONTAINS(refusal_of("glm4", {{"use_dora", true}}), "lora_magnitude_vector\", and use_dora is true");
+  EXPECT_CONTAINS(refusal_of("dora", {{"use_dora", false}}), "lora_magnitude_vector\" (header byte");
+  EXPECT_CONTAINS(refusal_of("biases_all", {{"bias", "some"}}), "expected none, all or lora_only");
+  const std::string variants = std::string(VITRINE_GOLDEN) + "/variants/";
+  EXPECT_CONTAINS(refusal_of("embeddings", Json::object(), variants + "starcoder2_no_biases"), "expected [");
+  // Tensors that are whole: one of another vocabulary, and one with a number that is none.
+  const auto with = [](const std::string& name, const std::vector<int64_t>& shape, float number) {
+    const Scratch scratch;
+    const std::vector<float> numbers(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1)), number);
+    std::filesystem::copy(golden_adapter("saved_modules"), scratch / "changed", std::filesystem::copy_options::recursive);
+    write_safetensors(scratch / "changed/adapter_model.safetensors", {{name, DType::f32, shape, numbers.data()}}, {});
+    OpenedModel opened = open_model(base_of("saved_modules"));
+    return message_of<FileError>([&] { open_adapter(opened, scratch / "changed"); });
+  };
+  EXPECT_CONTAINS(with("base_model.model.model.embed_tokens.weight", {50, 12}, 1), "has 50 rows");
+  EXPECT_CONTAINS(with("base_model.model.model.embed_tokens.weight", {50, 12}, 1), "Resize that of the base model first");
+  EXPECT_CONTAINS(with("base_model.model.model.norm.weight", {13}, 1), "is [13] (header byte");
+  EXPECT_CONTAINS(with("base_model.model.model.norm.weight", {12}, std::nanf("")), "expected finite numbers");
+  EXPECT_CONTAINS(with("base_model.model.model.embed_tokens.base_layer.weight", {48, 12}, 1), "expected the same numbers");
+  EXPECT_CONTAINS(with("base_model.model.model.rotary.inv_freq", {12}, 1), "nor to another of its tensors");
 }
 
 // The first key that fits, as the end of the name or as all of it.

@@ -11,6 +11,7 @@
 #include "base/mapped_file.h"
 #include "model/adapter.h"
 #include "model/adapter_gguf.h"
+#include "ops/label_scores.h"
 #include "ops/tape.h"
 #include "run.h"
 #include "support/scratch.h"
@@ -95,6 +96,41 @@ INSTANTIATE_TEST_SUITE_P(Every, AdapterOfRows,
                                          "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
                                          "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers"),
                          [](const auto& test) { return test.param; });
+
+// A head that is read in pieces, and one that is read for some rows, know which rows of the step they have.
+TEST(RowAdapters, OfTheHeadActOnItsRows) {
+  for (const std::string name : {"saved_modules", "embeddings", "tokens"}) {
+    SCOPED_TRACE(name);
+    const std::string base = read_json(lora_folder(name + "/adapter/adapter_config.json")).at("base_model_name_or_path");
+    const OpenedModel opened = open_model(Golden::open(base).model());
+    const ScaledAdapter adapter{read_adapter(opened, lora_folder(name + "/adapter"))};
+    ThreadPool pool(2);
+    Context ctx(pool);
+    ctx.numerics = {.f32 = true, .exact = true};
+    const std::vector<std::vector<int32_t>> texts = {{3, 17, 40}, {5, 9, 3, 40}, {17, 4}};
+    Step step;
+    std::vector<RowAdapter> rows;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (i > 0) add_row_adapters({{adapter.adapter, i == 1 ? 1.0 : 0.5}}, step.rows(), std::ssize(texts[i]), rows);
+      step.add(texts[i]);
+    }
+    ctx.row_adapters = rows;
+    const Tensor x = opened.model->residual(ctx, step);
+    const Head head = opened.model->head();
+    const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8}, some = {8, 1, 3, 4};
+    const Tensor z = logits(ctx, x, head, all), few = logits(ctx, x, head, some);
+    for (size_t i = 0; i < some.size(); ++i)
+      EXPECT_TRUE(std::equal(few.row<float>(static_cast<int64_t>(i)), few.row<float>(static_cast<int64_t>(i)) + z.row_size(),
+                             z.row<float>(some[i])));
+    const std::vector<int32_t> labels = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const std::vector<LabelScore> pieces = label_scores(ctx, x, head, labels), whole = label_scores(ctx, z, labels);
+    for (size_t i = 0; i < labels.size(); ++i) EXPECT_NEAR(pieces[i].logprob, whole[i].logprob, 1e-5);
+    ctx.row_adapters = {};
+    const Tensor plain = logits(ctx, x, head, all);
+    EXPECT_TRUE(std::equal(plain.row<float>(2), plain.row<float>(2) + z.row_size(), z.row<float>(2)));
+    EXPECT_FALSE(std::equal(plain.row<float>(5), plain.row<float>(5) + z.row_size(), z.row<float>(5)));
+  }
+}
 
 // Every matrix of every family meets the rows of the step in their order, or says which it has.
 TEST(RowAdapters, OnEveryMatrixEqualThoseAtTheWeights) {
