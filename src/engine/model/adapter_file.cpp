@@ -126,7 +126,8 @@ AdapterOptions read_options(const ConfigReader& config, const Json& object) {
   else if (!is_nothing(bias))
     config.fail("bias", "is no choice of biases; expected none, all or lora_only");
   if (const Json& saved = object.value("modules_to_save", Json()); saved.is_array()) o.saved = config.strings("modules_to_save");
-  config.ignore({"modules_to_save",
+  config.ignore({"lora_bias",
+                 "modules_to_save",
                  "trainable_token_indices",
                  "target_modules",
                  "target_parameters",
@@ -255,6 +256,7 @@ class AdapterReader {
  private:
   void modules();
   void tokens();
+  void biases_of_b();
   void wholes();
   void refuse_rest() const;
   void add(int64_t numbers) {
@@ -396,6 +398,36 @@ void AdapterReader::tokens() {
   }
 }
 
+// PEFT's lora_bias: B has a bias, which its scale multiplies. It is one with the bias of the adapted matrix.
+void AdapterReader::biases_of_b() {
+  for (const Module& m : parts_.modules) {
+    const StoredTensor* const t = stored_.find(std::string(kAdapterPrefix) + m.name + ".lora_B.bias");
+    if (t == nullptr) continue;
+    check_stored(*t, {m.out});
+    check_finite(*t);
+    used_.insert(t->name);
+    std::vector<float> values(static_cast<size_t>(m.out));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = element_at(t->dtype, t->data, i);
+    std::optional<Adapter::Whole> bias;
+    try {
+      bias = whole_of(opened_, m.name + ".bias");
+    } catch (const InputError& error) {
+      throw FileError(files_.weights_path, error.what());
+    }
+    if (!bias) {
+      if (std::all_of(values.begin(), values.end(), [](float b) { return b == 0; })) continue;
+      config_.fail("lora_bias", "gives " + m.name + " a bias, which is not supported: the model's matrix has none");
+    }
+    add(m.out);
+    bias->name = std::string(kAdapterPrefix) + m.name + ".base_layer.bias";
+    bias->values.resize(values.size());
+    read_rows(bias->tensor, 0, bias->tensor.rows(), bias->values.data());
+    for (size_t i = 0; i < values.size(); ++i)
+      bias->values[i] += static_cast<float>(m.parts.front().scale * static_cast<double>(values[i]));
+    parts_.wholes.push_back(std::move(*bias));
+  }
+}
+
 void AdapterReader::wholes() {
   for (const auto& [name, tensor] : stored_.tensors()) {
     if (used_.count(name) != 0) continue;
@@ -432,6 +464,10 @@ void AdapterReader::wholes() {
     whole->product = whole->product || (tied && options_.tied);
     parts_.wholes.push_back(std::move(*whole));
   }
+  // In the model's order, as a fresh adapter has them: sums over them are the same to the bit.
+  const auto place = [](const Adapter::Whole& w) { return w.tensor.parts.front(); };
+  std::sort(parts_.wholes.begin(), parts_.wholes.end(),
+            [&](const Adapter::Whole& a, const Adapter::Whole& b) { return place(a) < place(b); });
 }
 
 void AdapterReader::refuse_rest() const {
@@ -450,6 +486,7 @@ void AdapterReader::refuse_rest() const {
 Adapter::Parts AdapterReader::read() {
   modules();
   tokens();
+  biases_of_b();
   wholes();
   refuse_rest();
   // Lists of targets may name matrices of other models; PEFT passes over them.
@@ -482,7 +519,10 @@ std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string
       return std::make_shared<Adapter>(options, std::move(parts), path);
     }
     const AdapterFiles files(path);
-    return std::make_shared<Adapter>(files.options, AdapterReader(opened, files, most_bytes).read(), path);
+    AdapterOptions options = files.options;
+    if (files.object.value("lora_bias", Json()) == true && options.bias == AdapterOptions::Bias::none)
+      options.bias = AdapterOptions::Bias::of_targets;  // what they have become
+    return std::make_shared<Adapter>(options, AdapterReader(opened, files, most_bytes).read(), path);
   } catch (const FileError&) {
     throw;
   } catch (const InputError& error) {  // of parts that do not go together

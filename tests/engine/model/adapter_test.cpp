@@ -140,6 +140,23 @@ TEST(Adapter, WholeTensorsTokensAndMagnitudesStandBesideGgufFiles) {
                   "holds in another form. Convert the model to a Hugging Face directory first");
 }
 
+// lora_bias: what B's bias adds is in the bias of the matrix from then on.
+TEST(Adapter, BiasesOfBMatchPeft) {
+  const Scratch scratch;
+  const Checkpoint gold = golden_numbers("lora_bias");
+  OpenedModel opened = open_model(base_of("lora_bias"));
+  open_adapter(opened, golden_adapter("lora_bias"));
+  EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), tolerance_of("lora_bias"));
+  write_huggingface(opened, {}, scratch / "merged", DType::f32);
+  EXPECT_CLOSE(logits_of(open_model(scratch / "merged"), first_ids(gold)), golden_tensor(gold, "merged"),
+               tolerance_of("lora_bias"));
+  std::filesystem::create_directory(scratch / "again");
+  write_adapter(*opened.adapter, scratch / "again", "phi");
+  OpenedModel again = open_model(base_of("lora_bias"));
+  open_adapter(again, scratch / "again");
+  EXPECT_EQ(logits_of(again, first_ids(gold)), logits_of(opened, first_ids(gold)));
+}
+
 // A tied model whose embedding alone changes is written as an untied one.
 TEST(Adapter, MergingPartsATiedModel) {
   const Scratch scratch;
@@ -321,7 +338,6 @@ TEST(Adapter, SettingsThatAreNotSupportedAreRefusedByName) {
   EXPECT_EQ(refusal(changed(scratch, {{"a_setting_of_tomorrow", false}})), "accepted");
   const std::vector<std::pair<std::string, Json>> unsupported = {{"init_lora_weights", "pissa"},
                                                                  {"layer_replication", Json::array({0, 1})},
-                                                                 {"lora_bias", true},
                                                                  {"peft_type", "LOHA"},
                                                                  {"a_setting_of_tomorrow", 3}};
   for (const auto& [key, value] : unsupported) {

@@ -54,6 +54,7 @@ CASES = {
     "dora": dict(base="phi", r=2, lora_alpha=3, target_modules=["q_proj", "dense", "fc2"], use_dora=True),
     "dora_gpt2": dict(base="gpt2_unscaled_silu", r=2, lora_alpha=3, target_modules=["c_attn", "mlp.c_proj"], use_dora=True,
                       fan_in_fan_out=True),
+    "lora_bias": dict(base="phi", r=2, lora_alpha=3, target_modules=["q_proj", "fc2"], lora_bias=True),
     "router": dict(base="mixtral", r=2, lora_alpha=4, target_modules=["k_proj"], target_parameters=["mlp.gate.weight"]),
     "some_layers": dict(base="glm4", r=2, lora_alpha=3, target_modules=["q_proj", "o_proj", "down_proj"], exclude_modules=["o_proj"], layers_to_transform=[1]),
 }
