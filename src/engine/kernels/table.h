@@ -43,6 +43,8 @@ struct AttentionBlockOf {
   size_t head_dim, v_dim;
   T scale;
   T softcap;             // 0: none
+  const T* slope;        // [rows] row r's score of key j gets slope[r] * (j - place[r]), after the cap; null: nothing
+  const T* place;        // [rows] where the query itself is, counted from the block's first key
   const int32_t* first;  // [rows] row r sees the keys first[r] <= j < last[r] of this block (may be none)
   const int32_t* last;
   // Running softmax, updated: largest score, sum of exponentials, weighted values. Start: -inf, 0, 0.

@@ -33,6 +33,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const St
   if (spec.sinks != nullptr && (spec.sinks->size != q.dim(1) || spec.softcap != 0))
     throw ShapeError("attention: " + spec.sinks->name + " holds " + std::to_string(spec.sinks->size) + " sinks for " +
                      std::to_string(q.dim(1)) + " heads; expected one for each, and no soft cap");
+  if (spec.alibi && spec.softcap != 0) throw ShapeError("attention: a soft cap with ALiBi; expected one of them");
   for (const StepSequence& s : step.sequences())
     if (s.cache != nullptr && (ctx.training() || q.dtype() == DType::f64 || !spec.causal))
       throw UsageError("attention: a cache cannot be used while a tape records, in f64, or in both directions");
@@ -46,10 +47,10 @@ struct Unit {
 // Partial results of one unit over one block of keys: largest score, sum of exponentials, weighted values per row.
 template <class T>
 struct Partial {
-  T *largest, *total, *z, *scratch;
+  T *largest, *total, *slope, *place, *z, *scratch;
   int32_t *first, *last;
   static size_t bytes(int64_t rows, int64_t v_dim) {
-    const size_t n = static_cast<size_t>(rows) * ((2 + static_cast<size_t>(v_dim) + kKeyBlock) * sizeof(T) + 2 * sizeof(int32_t));
+    const size_t n = static_cast<size_t>(rows) * ((4 + static_cast<size_t>(v_dim) + kKeyBlock) * sizeof(T) + 2 * sizeof(int32_t));
     return (n + 63) & ~size_t{63};
   }
   Partial(std::byte* memory, int64_t rows, int64_t v_dim) {
@@ -58,7 +59,9 @@ struct Partial {
     scratch = z + n * static_cast<size_t>(v_dim);
     largest = scratch + n * kKeyBlock;
     total = largest + n;
-    first = reinterpret_cast<int32_t*>(total + n);
+    slope = total + n;
+    place = slope + n;
+    first = reinterpret_cast<int32_t*>(place + n);
     last = first + n;
   }
 };
@@ -101,11 +104,15 @@ class Fused {
   void block(const Unit& u, int64_t block, const Partial<T>& p) const {
     const auto rows = static_cast<size_t>(rows_of(u));
     for (size_t r = 0; r < rows; ++r) {
-      const KeyRange range = seen_by(s_, spec_, s_.position + u.row + (u.rows == 1 ? 0 : static_cast<int64_t>(r)));
+      const int64_t query = s_.position + u.row + (u.rows == 1 ? 0 : static_cast<int64_t>(r));
+      const KeyRange range = seen_by(s_, spec_, query);
       p.first[r] = static_cast<int32_t>(std::clamp<int64_t>(range.first - block * kKeys, 0, kKeys));
       p.last[r] = static_cast<int32_t>(std::clamp<int64_t>(range.last - block * kKeys, 0, kKeys));
       p.largest[r] = -std::numeric_limits<T>::infinity();
       p.total[r] = 0;
+      if (!spec_.alibi) continue;
+      p.slope[r] = static_cast<T>(alibi_slope(u.head + (u.rows == 1 ? static_cast<int64_t>(r) : 0), n_heads_));
+      p.place[r] = static_cast<T>(query - block * kKeys);
     }
     std::fill(p.z, p.z + rows * static_cast<size_t>(v_dim_), T{0});
     const int64_t keys = std::min(kKeys, s_.position + s_.rows - block * kKeys), kv_head = u.head / per_kv_;
@@ -124,6 +131,8 @@ class Fused {
     work.v_dim = static_cast<size_t>(v_dim_);
     work.scale = static_cast<T>(spec_.scale);
     work.softcap = static_cast<T>(spec_.softcap);
+    work.slope = spec_.alibi ? p.slope : nullptr;
+    work.place = p.place;
     work.first = p.first;
     work.last = p.last;
     work.largest = p.largest;
@@ -308,6 +317,13 @@ Tensor attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, c
 }
 
 }  // namespace
+
+double alibi_slope(int64_t head, int64_t n_heads) {
+  int64_t power = 1;
+  while (2 * power <= n_heads) power *= 2;
+  const double whole = head < power ? static_cast<double>(head + 1) : static_cast<double>(head - power) + 0.5;
+  return std::exp2(-8 * whole / static_cast<double>(power));
+}
 
 Tensor attention(Context& ctx, std::string_view name, const Tensor& q, const Tensor& k, const Tensor& v, const Step& step,
                  int layer, const AttentionSpec& spec) {

@@ -12,9 +12,14 @@ struct AttentionSpec {
   int64_t window = kNoWindow;     // position i sees j when i - window < j <= i
   bool causal = true;             // false: every position sees every other (no cache; to show what the mask does)
   const Vector* sinks = nullptr;  // [n_heads] a score that each query's softmax has besides those of its keys; no cap then
+  bool alibi = false;             // adds alibi_slope(head) · (j - i) to the score of query i and key j; no cap then
   double dropout = 0;             // of the pattern, in training
   uint32_t dropout_site = 0;      // each sequence of the step draws its own
 };
+
+/// ALiBi's slope of a head: 2^(-8 (head + 1) / n_heads) for powers of two; for other counts the slopes of the power of two below,
+/// and then those of every other head of the one above. Press et al., arXiv:2108.12409 section 3 and its code.
+double alibi_slope(int64_t head, int64_t n_heads);
 
 /// Attention of each query over the keys it may see:  softmax(cap(q kᵀ · scale) + mask) v,
 /// where cap(s) = softcap · tanh(s / softcap), or s if softcap is 0. With sinks a row of the pattern adds up to less than 1: what

@@ -35,6 +35,9 @@ void query_backward(const AttentionNode& n, const StepSequence& s, const Tensor&
     pattern[static_cast<size_t>(j - range.first)] = dot_reference(q, line(n.k, j), static_cast<size_t>(head_dim));
     slope[static_cast<size_t>(j - range.first)] = dot_reference(grad, line(n.v, j), static_cast<size_t>(v_dim));
   }
+  if (n.spec.alibi)
+    add_slope(pattern.data(), 0, static_cast<int64_t>(keys), s.position + i - range.first,
+              alibi_slope(h, n.q.dim(1)) / n.spec.scale);
   const size_t scores = keys + (n.spec.sinks != nullptr ? 1 : 0);
   if (n.spec.sinks != nullptr) pattern[keys] = n.spec.sinks->at<double>(h) / n.spec.scale;  // its value is 0
   pattern_gradient_reference(pattern.data(), slope.data(), 0, scores, scores, n.spec.scale, n.spec.softcap, work.data());
@@ -151,6 +154,9 @@ class Squares : public AttentionSquares {
       const auto at = [&](int64_t key) { return size_of(std::clamp(key, begin_key, end_key) - begin_key); };
       float *const s_row = score + r * width_, *const dp_row = slope + r * width_;
       const size_t keys = size_of(end_key - begin_key), end = at(range.last);
+      if (n_.spec.alibi)
+        add_slope(s_row, static_cast<int64_t>(at(range.first)), static_cast<int64_t>(end),
+                  s.position + static_cast<int64_t>(i * side_ + r) - begin_key, raw_slope(n_.spec, h, n_.q.dim(1)));
       const auto gradient = [&](size_t sinks) {
         kernels().pattern_gradient(s_row, dp_row, at(range.first), end + sinks, std::max(keys, end + sinks),
                                    static_cast<float>(n_.spec.scale), static_cast<float>(n_.spec.softcap),

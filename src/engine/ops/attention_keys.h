@@ -20,6 +20,12 @@ inline KeyRange seen_by(const StepSequence& sequence, const AttentionSpec& spec,
   return {spec.window == kNoWindow ? 0 : std::max<int64_t>(0, position - spec.window + 1), position + 1};
 }
 
+/// Adds slope · (key - query) to the scores of the keys [first, last) of a row, whose first number is the score of key 0.
+template <class T>
+void add_slope(T* row, int64_t first, int64_t last, int64_t query, T slope) {
+  for (int64_t key = first; key < last; ++key) row[key] += slope * static_cast<T>(key - query);
+}
+
 /// Keys, transposed, and values of one sequence by block of kKeyBlock positions.
 template <class T>
 class KeySource {

@@ -63,6 +63,9 @@ class Strips : public AttentionSquares {
       const auto at = [&](int64_t key) { return std::clamp(size_of(key), begin_key, end_key) - begin_key; };
       float* const row = score + r * width_;
       const size_t n = end_key - begin_key, end = at(range.last);
+      if (spec_.alibi)
+        add_slope(row, static_cast<int64_t>(at(range.first)), static_cast<int64_t>(end),
+                  top + static_cast<int64_t>(r) - static_cast<int64_t>(begin_key), raw_slope(spec_, h, q_.dim(1)));
       const auto pattern = [&](size_t sinks) {
         kernels().pattern(row, at(range.first), end + sinks, std::max(n, end + sinks), static_cast<float>(spec_.scale),
                           static_cast<float>(spec_.softcap));

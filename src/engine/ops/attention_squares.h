@@ -47,6 +47,11 @@ inline float raw_sink(const AttentionSpec& spec, int64_t head) {
   return static_cast<float>(spec.sinks->at<double>(head) / spec.scale);
 }
 
+/// The slope of a head's raw scores with ALiBi.
+inline float raw_slope(const AttentionSpec& spec, int64_t head, int64_t n_heads) {
+  return static_cast<float>(alibi_slope(head, n_heads) / spec.scale);
+}
+
 /// Calls run(sequence, head, scratch) of make(longest, side), the squares for sequences of up to that many rows, for each
 /// sequence and head. The side goes by a sequence's own length, so that its bits depend on no other.
 template <class Make>

@@ -195,6 +195,7 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
         T* row = cell<T>(node.scores, h, i);
         const auto [begin, last] = seen(i);
         if (spec.softcap != 0) cap(row + begin, static_cast<T>(spec.softcap), size_of(last - begin), row + begin);
+        if (spec.alibi) add_slope(row, begin, last, s.position + i, static_cast<T>(alibi_slope(h, n_heads)));
         std::fill(row, row + begin, kNothing);
         std::fill(row + last, row + most_keys, kNothing);
       }

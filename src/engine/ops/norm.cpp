@@ -16,7 +16,7 @@ namespace {
 struct NormNode {
   Tensor x, y;
   Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm; both empty: x is normalized, y = x (offset + w) + b
-  const Vector *w, *b;     // b null: RMSNorm
+  const Vector *w, *b;     // b null: RMSNorm; of size 0: LayerNorm without one
   double offset;
 };
 
@@ -163,6 +163,14 @@ void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
                      " numbers; found x of shape " + x.shape().text());
 }
 
+// What a LayerNorm without a bias adds.
+template <class T>
+const T* zeros(Context& ctx, int64_t n) {
+  T* const list = ctx.scratch<T>(static_cast<size_t>(n));
+  if (list != nullptr) std::fill_n(list, n, T{0});
+  return list;
+}
+
 // Vectors of heads are rows to a norm, and [rows, heads, d] to those who see them.
 Tensor by_heads(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() / heads, heads, t.row_size()}); }
 Tensor by_rows(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() * heads, t.dim(2)}); }
@@ -230,7 +238,7 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
   visit_scalar(rows, [&](auto zero) {
     using T = decltype(zero);
     const T* weights = values_of<T>(ctx, w);
-    const T* biases = b != nullptr ? values_of<T>(ctx, *b) : nullptr;
+    const T* biases = b == nullptr ? nullptr : b->size > 0 ? values_of<T>(ctx, *b) : zeros<T>(ctx, w.size);
     const auto run = [&] {
       each_row(ctx, rows, [&](int64_t r) { norm_row<T>(node, weights, biases, static_cast<T>(spec.eps), r); });
     };
@@ -246,7 +254,7 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
   const Tensor y = by_heads(node.y, heads);
   if (DryRun* dry = ctx.dry()) {
     OpCall call{.op = b != nullptr ? "layer_norm" : "rms_norm", .inputs = {x}, .outputs = {y}, .vectors = {&w}, .spec = spec};
-    if (b != nullptr) call.vectors.push_back(b);
+    if (b != nullptr && b->size > 0) call.vectors.push_back(b);
     dry->add(ctx, call);
   }
   return ctx.hook("hook_normalized", y);

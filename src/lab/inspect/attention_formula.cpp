@@ -29,8 +29,9 @@ std::optional<std::string> AttentionFormula::why_not(const Model& model, int64_t
   if (spec.value_norm) return "its values are divided by their length, so they are no fixed map of what the heads read";
   if (spec.keys_of >= 0)
     return "it takes its keys and values from layer " + std::to_string(spec.keys_of) + " and does not read them itself";
-  if (model.record().hook("blocks." + std::to_string(layer) + ".attn.hook_rot_v") != nullptr)
-    return "its values are turned by their places";
+  const auto shows = [&](const char* hook) { return model.record().hook("blocks." + std::to_string(layer) + hook) != nullptr; };
+  if (shows(".attn.hook_rot_v")) return "its values are turned by their places";
+  if (shows(".attn.rot_q_norm.hook_scale")) return "its queries and keys are normalized after they turned";
   return std::nullopt;
 }
 
@@ -111,6 +112,9 @@ std::vector<RowsD> AttentionFormula::patterns(const RowsD& x, const AttentionOrd
   for (int64_t head = 0; head < heads_; ++head) {
     RowsD a = spec.scale * (q.middleCols(head * d_head_, d_head_) * k.middleCols(head / group_ * d_head_, d_head_).transpose());
     if (spec.softcap != 0) a = spec.softcap * (a.array() / spec.softcap).tanh();
+    if (spec.alibi && order.places)
+      for (Index i = 0; i < a.rows(); ++i)
+        for (Index j = 0; j < a.cols(); ++j) a(i, j) += alibi_slope(head, heads_) * static_cast<double>(j - i);
     for (Index i = 0; i < a.rows(); ++i) {
       const auto hidden = [&](Index j) {
         return order.mask && ((spec.causal && j > i) || (spec.window != kNoWindow && i - spec.window >= j));

@@ -17,14 +17,15 @@ namespace vitrine {
 using RowsD = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 /// What a head knows of order. Without the mask (and its window) every row sees all rows; without places no query or key is
-/// turned.
+/// turned, and nothing is added to scores for their distance.
 struct AttentionOrder {
   bool mask = true, places = true;
 };
 
 /// x [T, d_model]: what the heads read, `reads()` of a run. For each head
 ///   q = x W_Qᵀ + b_Q,  k = x W_Kᵀ + b_K      normalized where the model does so, turned by their rows' places where it has RoPE
-///   A(x) = softmax(cap(scale · q kᵀ) + mask)  [T, T]; with a sink its rows add up to less than 1
+///   A(x) = softmax(cap(scale · q kᵀ) + mask)  [T, T]; with a sink its rows add up to less than 1, with ALiBi slope · (j - i)
+///                                             is added to the score of row i and key j
 ///   h(x) = A(x) · (x S + 1 c)                 S = W_Vᵀ W_Oᵀ [d_model, d_model], c = b_V W_Oᵀ; attn.hook_result of a run
 /// Without biases on queries and keys, norms on them and turning, the scores are scale · x Y xᵀ with Y = W_Qᵀ W_K.
 class AttentionFormula {
@@ -39,6 +40,7 @@ class AttentionFormula {
 
   int64_t heads() const { return heads_; }
   bool turns() const { return spec_.rope.has_value(); }
+  bool slopes() const { return spec_.attention.alibi; }
   bool has_sinks() const { return !sinks_.empty(); }
   /// Whether h has the part A(x) · 1 c.
   bool has_constant() const { return v_bias_.size() > 0; }

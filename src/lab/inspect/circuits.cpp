@@ -41,10 +41,11 @@ void check_offset(const Model& model, const ModelShape& shape, int64_t offset) {
   bool turns = false;
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) turns = turns || model.layer(layer).rope;
   if (!turns)
-    throw InputError(
-        "an offset of " + std::to_string(offset) + " was asked for, but the family " + shape.family +
-        (model.record().positions != AddedPositions::none ? " adds its positions to the embeddings" : " has no positions here") +
-        ": its QK circuits are the same at every offset. Leave it out");
+    throw InputError("an offset of " + std::to_string(offset) + " was asked for, but the family " + shape.family +
+                     (model.layer(0).attention.alibi                     ? " adds slopes to its scores"
+                      : model.record().positions != AddedPositions::none ? " adds its positions to the embeddings"
+                                                                         : " has no positions here") +
+                     ": its QK circuits are the same at every offset. Leave it out");
   if (offset < 0 || (shape.context_length > 0 && offset >= shape.context_length))
     throw InputError("the offset " + std::to_string(offset) + " lies outside the context; expected 0 to " +
                      std::to_string(shape.context_length - 1));

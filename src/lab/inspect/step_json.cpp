@@ -36,6 +36,7 @@ struct SpecJson {
             {"window", s.window != kNoWindow ? Json(s.window) : Json(nullptr)},
             {"causal", s.causal},
             {"sinks", s.sinks != nullptr},
+            {"alibi", s.alibi},
             {"dropout", s.dropout}};
   }
   Json operator()(const ExpertSpec& s) const {

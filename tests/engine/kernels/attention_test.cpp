@@ -20,6 +20,8 @@ struct Problem {
   std::vector<int> first, last;
   DType k_type = DType::f32, v_type = DType::f32;
   std::vector<float> k_scales = {}, v_scales = {};  // of narrow types, for every 32 components of a key or value
+  float slope = 0;                                  // times the distance to the row's last key; rows differ
+  float slope_of(size_t row) const { return slope * float(row + 1); }
 };
 Problem problem(size_t rows, size_t keys, size_t head_dim, size_t v_dim, float softcap, uint32_t seed) {
   Problem p{rows,
@@ -53,6 +55,7 @@ std::vector<double> plain_attention(const Problem& p) {
       for (size_t c = 0; c < p.head_dim; ++c) dot += double(p.q[r * p.head_dim + c]) * double(p.k[size_t(j) * p.head_dim + c]);
       dot *= double(p.scale);
       if (p.softcap != 0) dot = double(p.softcap) * std::tanh(dot / double(p.softcap));
+      dot += double(p.slope_of(r)) * double(j - (p.last[r] - 1));
       s.push_back(dot);
       m = std::max(m, dot);
     }
@@ -154,7 +157,10 @@ Running run(const KernelTable& table, const Problem& p, size_t row0, size_t n) {
       for (size_t c = 0; c < p.v_dim; ++c) v[j * p.v_dim + c] = p.v[(begin + j) * p.v_dim + c];
     }
     std::vector<int32_t> first, last;
+    std::vector<float> slope, place;
     for (size_t r = row0; r < row0 + n; ++r) {
+      slope.push_back(p.slope_of(r));
+      place.push_back(float(p.last[r] - 1 - int(begin)));
       first.push_back(p.first[r] - int(begin));
       last.push_back(p.last[r] - int(begin));
     }
@@ -175,6 +181,8 @@ Running run(const KernelTable& table, const Problem& p, size_t row0, size_t n) {
                      .v_dim = p.v_dim,
                      .scale = p.scale,
                      .softcap = p.softcap,
+                     .slope = p.slope != 0 ? slope.data() : nullptr,
+                     .place = place.data(),
                      .first = first.data(),
                      .last = last.data(),
                      .largest = state.largest.data(),
@@ -210,6 +218,16 @@ TEST_P(AttentionTest, EqualsSoftmaxOverAllKeys) {
     for (const size_t head_dim : {1, 8, 64, 80})
       for (const float softcap : {0.0f, 5.0f})
         expect_softmax(*table, problem(11, keys, head_dim, head_dim == 8 ? 70 : head_dim, softcap, seed += 10));
+}
+
+TEST_P(AttentionTest, AddsASlopeForEachKey) {
+  uint32_t seed = 90;
+  for (const size_t keys : {1, 15, 17, 64, 65, 300})
+    for (const DType type : {DType::f32, DType::f16, DType::q8_0}) {
+      Problem p = problem(11, keys, 8, 70, 0, seed += 10);
+      p.slope = 0.02f;
+      expect_softmax(*table, type == DType::f32 ? p : narrow(type, type, p));
+    }
 }
 
 constexpr DType kNarrow[] = {DType::f16, DType::q8_0, DType::q4_0};

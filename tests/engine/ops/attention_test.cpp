@@ -70,7 +70,8 @@ TEST(Attention, RoundedFormIsNearAndByItself) {
     for (const double cap : {0.0, 2.0})
       for (const bool causal : {true, false}) {
         if (!causal && window != kNoWindow) continue;
-        const AttentionSpec spec{.scale = 0.5, .softcap = cap, .window = window, .causal = causal};
+        const AttentionSpec spec{
+            .scale = 0.5, .softcap = cap, .window = window, .causal = causal, .alibi = cap == 0 && window == 90};
         for (const int64_t n : {2, 31, 64, 129, 301}) {
           SCOPED_TRACE(std::to_string(n) + " window " + std::to_string(window) + " causal " + std::to_string(causal));
           const bool sinks = cap == 0;
@@ -90,19 +91,21 @@ TEST(Attention, FusedAndStepwiseAgree) {
     const char* name;
     int64_t heads, kv_heads, window;
     double softcap;
-    bool causal, sinks = false;
+    bool causal, sinks = false, alibi = false;
   };
   for (const Case& c :
        {Case{"plain", 2, 2, kNoWindow, 0, true}, Case{"grouped", 6, 2, kNoWindow, 0, true},
         Case{"one kv head", 4, 1, kNoWindow, 0, true}, Case{"window 1", 2, 1, 1, 0, true}, Case{"window 40", 4, 2, 40, 0, true},
         Case{"window 257", 4, 2, 257, 3, true}, Case{"cap", 4, 4, kNoWindow, 2, true}, Case{"no mask", 2, 1, kNoWindow, 0, false},
-        Case{"sinks", 4, 2, kNoWindow, 0, true, true}, Case{"window 40, sinks", 4, 2, 40, 0, true, true}}) {
+        Case{"sinks", 4, 2, kNoWindow, 0, true, true}, Case{"window 40, sinks", 4, 2, 40, 0, true, true},
+        Case{"alibi", 6, 2, kNoWindow, 0, true, false, true}, Case{"window 40, alibi", 3, 1, 40, 0, true, false, true}}) {
     SCOPED_TRACE(c.name);
     AttentionSpec spec;
     spec.scale = 1 / 3.0;
     spec.softcap = c.softcap;
     spec.window = c.window;
     spec.causal = c.causal;
+    spec.alibi = c.alibi;
     const std::vector<int64_t> lengths = {3, 301, 1};
     const Form fused = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 2, false, c.sinks);
     Recorder seen({{"*"}});
@@ -129,6 +132,15 @@ TEST(Attention, FusedAndStepwiseAgree) {
     EXPECT_EQ(one.dv, four.dv);
     EXPECT_EQ(one.dsinks, four.dsinks);
   }
+}
+
+// The slopes of the paper's code, which transformers' BLOOM has too.
+TEST(Attention, SlopesOfAlibi) {
+  EXPECT_EQ(alibi_slope(0, 8), 0.5);
+  EXPECT_EQ(alibi_slope(7, 8), 1.0 / 256);
+  EXPECT_DOUBLE_EQ(alibi_slope(0, 16), 0.70710678118654752);
+  const double of_six[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+  for (int64_t head = 0; head < 6; ++head) EXPECT_DOUBLE_EQ(alibi_slope(head, 6), of_six[head]);
 }
 
 // Later tokens cannot change an earlier row, whatever they hold, in either form.

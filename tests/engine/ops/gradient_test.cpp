@@ -235,8 +235,10 @@ std::vector<AttentionShape> attention_cases() {
                                        {"one_kv_head", 3, 1, 4, 4, {}}, {"window", 4, 2, 3, 3, {}},
                                        {"cap", 2, 1, 3, 3, {}},         {"window_cap_values", 6, 3, 4, 5, {}},
                                        {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}},
-                                       {"sinks", 4, 2, 3, 3, {}, true}, {"window_sinks", 2, 1, 3, 3, {}, true}};
+                                       {"sinks", 4, 2, 3, 3, {}, true}, {"window_sinks", 2, 1, 3, 3, {}, true},
+                                       {"alibi", 6, 3, 3, 3, {}}};
   for (AttentionShape& c : cases) c.spec.scale = 0.6;
+  cases.back().spec.alibi = true;
   cases[3].spec.window = 3;
   cases[4].spec.softcap = 1.2;
   cases[5].spec.window = 2;

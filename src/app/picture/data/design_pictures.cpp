@@ -40,7 +40,7 @@ std::string norms_text(const ModelFacts& facts) {
 }
 
 std::string positions_text(const ModelFacts& facts) {
-  static constexpr const char* kPositions[] = {"rotary", "learned table", "sinusoidal", "none"};
+  static constexpr const char* kPositions[] = {"rotary", "learned table", "sinusoidal", "none", "ALiBi"};
   return kPositions[static_cast<size_t>(facts.positions)];
 }
 

@@ -313,6 +313,8 @@ PictureJson data_of_position_vectors(Studio& studio) {
   const ModelFacts& facts = studio.facts;
   if (facts.positions == Positions::rotary)
     return absent("This model adds no position vectors: rotary positions turn its queries and keys instead.");
+  if (facts.positions == Positions::alibi)
+    return absent("This model adds no position vectors: its scores fall with the distance of query and key (ALiBi).");
   const Observation& seen = studio.seen;
   const size_t n = seen.positions.size();
   const bool learned = facts.positions == Positions::learned;

@@ -65,6 +65,7 @@ ModelFacts facts_of(const Model& model) {
                     : added == AddedPositions::none    ? Positions::none
                     : added == AddedPositions::learned ? Positions::learned
                                                        : Positions::sinusoidal;
+  if (first.attention.alibi) facts.positions = Positions::alibi;
   facts.halved_sinusoids = added == AddedPositions::sinusoids_in_halves;
   facts.rms = first.rms;
   facts.norm_offset = first.rms ? first.norm.offset : 0;
@@ -169,7 +170,7 @@ double activation_value(Activation f, double x) {
 PictureJson to_json(const ModelFacts& f, const std::string& name, const std::string& adapter) {
   const ModelShape& s = f.shape;
   static constexpr const char* kPlaces[] = {"before", "after", "both", "written"};
-  static constexpr const char* kPositions[] = {"rotary", "learned", "sinusoidal", "none"};
+  static constexpr const char* kPositions[] = {"rotary", "learned", "sinusoidal", "none", "alibi"};
   return {{"name", name},
           {"adapter", adapter},
           {"family", s.family},

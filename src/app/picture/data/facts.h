@@ -11,7 +11,7 @@
 namespace vitrine {
 
 enum class NormPlace : uint8_t { before, after, both, written };  // written: of what a sub-layer writes, and not what it reads
-enum class Positions : uint8_t { rotary, learned, sinusoidal, none };
+enum class Positions : uint8_t { rotary, learned, sinusoidal, none, alibi };
 
 /// A model's parameters by our names ("W_E", "blocks.0.ln1.w"), where they lie.
 struct NamedParameters {

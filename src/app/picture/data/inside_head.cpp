@@ -238,6 +238,9 @@ PictureJson data_of_causal_mask(Studio& studio) {
             static_cast<double>(q.values[(i * heads + head) * d + c]) * static_cast<double>(k.values[(j * kv + group) * d + c]);
       scores[j] = sum * spec.attention.scale;
       if (spec.attention.softcap != 0) scores[j] = spec.attention.softcap * std::tanh(scores[j] / spec.attention.softcap);
+      if (spec.attention.alibi)
+        scores[j] += alibi_slope(static_cast<int64_t>(head), static_cast<int64_t>(heads)) *
+                     (static_cast<double>(j) - static_cast<double>(i));
       const double own = static_cast<double>(s.values[(head * n + i) * n + j]);
       if (j <= i && std::isfinite(own)) furthest = std::max(furthest, std::abs(own - scores[j]) / (1 + std::abs(own)));
       masked[i * n + j] = w.values[(head * n + i) * n + j];

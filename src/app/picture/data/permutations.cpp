@@ -155,9 +155,9 @@ PictureJson make_law(Studio& studio, const HeadStudy& study) {
   };
   std::vector<int64_t> usual(static_cast<size_t>(n));
   std::iota(usual.begin(), usual.end(), 0);
-  const bool has_places = formula.turns() || added.tokens.size() > 0;
+  const bool has_places = formula.turns() || formula.slopes() || added.tokens.size() > 0;
   PictureJson law = {{"n", n}, {"layer", study.layer}, {"head", study.head}, {"conditions", PictureJson::array()}};
-  law["places"] = formula.turns() ? "turned" : added.tokens.size() > 0 ? "added" : "none";
+  law["places"] = formula.turns() ? "turned" : formula.slopes() ? "slopes" : added.tokens.size() > 0 ? "added" : "none";
   const std::vector<Shuffle> shuffles = shuffles_of(n);
   law["shuffles"] = PictureJson::array();
   const ShuffledMlp mlp(studio, study.layer, ids);

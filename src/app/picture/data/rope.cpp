@@ -15,6 +15,8 @@ PictureJson no_rotation(const ModelFacts& facts) {
   if (facts.positions == Positions::none)
     return absent(
         "This model has no positions at all: order reaches it through the mask alone, by which a token sees those before it.");
+  if (facts.positions == Positions::alibi)
+    return absent("This model has no rotary positions: its scores fall with the distance of query and key (ALiBi).");
   return absent(facts.positions == Positions::learned
                     ? "This model has no rotary positions: it adds a learned vector for each position to the embeddings."
                     : "This model has no rotary positions: it adds sines and cosines of the position to the embeddings.");

@@ -10,7 +10,7 @@
 namespace vitrine {
 
 /// For each query row, over the keys first <= j < last of the block:
-///   s[j] = cap(scale * q . k[j]),  cap(s) = softcap tanh(s / softcap), or s if softcap is 0
+///   s[j] = cap(scale * q . k[j]) + slope (j - place),  cap(s) = softcap tanh(s / softcap), or s if softcap is 0
 ///   m = max(largest, max s),  c = exp(largest - m)
 ///   total = c total + sum of exp(s[j] - m),   z = c z + sum of exp(s[j] - m) v[j],   largest = m
 /// A row that sees none, or only scores of -inf, leaves its three running values as they are. Of narrow types:
@@ -31,6 +31,7 @@ void attention_reference(const AttentionBlockOf<T>& b) {
         dot += q[c] * (b.k_narrow.type == DType::f32 ? b.k_t[c * b.k_stride + j] : T(narrow_key(b.k_narrow, c, j)));
       dot *= b.scale;
       s[j] = b.softcap != 0 ? b.softcap * std::tanh(dot / b.softcap) : dot;
+      if (b.slope != nullptr) s[j] += b.slope[r] * (T(j) - b.place[r]);
       if (s[j] > m) m = s[j];
     }
     if (first >= last) continue;

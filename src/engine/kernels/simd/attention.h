@@ -119,11 +119,13 @@ HWY_INLINE bool soften(const AttentionBlock& b, size_t row, size_t first, size_t
   const auto own = [=](size_t j) HWY_ATTR {  // lanes of the vector at j that the row sees
     return hn::And(hn::Ge(lane, broadcast(float(int(first) - int(j)))), hn::Lt(lane, broadcast(float(int(last) - int(j)))));
   };
+  const float slope = b.slope != nullptr ? b.slope[row] : 0, place = b.slope != nullptr ? b.place[row] : 0;
   Vec top = none;
   auto nan = hn::Lt(none, none);
   for (size_t j = begin; j < last; j += kLanes) {
     Vec v = load_up_to(s + j, b.k_narrow.type == DType::f32 ? min_of(kLanes, b.keys - j) : kLanes);
     if (b.softcap != 0) v = hn::Mul(cap, tanh(hn::Div(v, cap)));
+    if (slope != 0) v = hn::MulAdd(broadcast(slope), hn::Add(lane, broadcast(float(int(j)) - place)), v);
     v = hn::IfThenElse(own(j), v, none);
     nan = hn::Or(nan, hn::IsNaN(v));
     top = hn::Max(v, top);
