@@ -26,10 +26,15 @@ void PartList::add(RmsNorm& norm, Dim width) {
       spec.norms);
 }
 
-void PartList::add(LayerNorm& norm) {
+void PartList::add_without_bias(LayerNorm& norm) {
   norm.spec = spec.norm;
   const auto [ours, huggingface, gguf] = norm.name;
   add(norm.w, with(ours, ".w"), with(huggingface, ".weight"), with(gguf, ".weight"), size.D);
+}
+
+void PartList::add(LayerNorm& norm) {
+  add_without_bias(norm);
+  const auto [ours, huggingface, gguf] = norm.name;
   add(norm.b, with(ours, ".b"), with(huggingface, ".bias"), with(gguf, ".bias"), size.D);
 }
 

@@ -37,6 +37,7 @@ class PartList : public TensorList {
   void add(RmsNorm& norm) { add(norm, size.D); }
   void add(RmsNorm& norm, Dim width);
   void add(LayerNorm& norm);
+  void add_without_bias(LayerNorm& norm);
   /// "self_attn.q_proj" and so on, or GGUF's "attn_q". The two halves are for families that have a part between them.
   void add(Attention& attention) { add_qkv(attention), add_out(attention); }
   void add(NormedAttention& attention);

@@ -13,6 +13,7 @@
   FAMILY(gptj)                   \
   FAMILY(gpt_neox)               \
   FAMILY(opt)                    \
+  FAMILY(bloom)                  \
   FAMILY(gemma)                  \
   FAMILY(gemma2)                 \
   FAMILY(gemma3_text)            \
@@ -38,6 +39,12 @@
   FAMILY(glm)                    \
   FAMILY(glm4)                   \
   FAMILY(lfm2)                   \
+  FAMILY(cohere)                 \
+  FAMILY(cohere2)                \
+  FAMILY(falcon)                 \
+  FAMILY(exaone4)                \
+  FAMILY(ernie4_5)               \
+  FAMILY(hunyuan_v1_dense)       \
   FAMILY(roformer)               \
   FAMILY(classic_decoder)
 

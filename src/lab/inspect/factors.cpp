@@ -81,6 +81,10 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
                      " has heads behind a gate that each token opens for itself: what a head writes is no fixed map of what it "
                      "reads, so it has no QK and OV circuits. Its hooks attn.hook_gate and attn.hook_gated_z show both");
   const std::string block = "blocks." + std::to_string(layer) + ".";
+  if (engine.model().record().hook(block + "attn.rot_q_norm.hook_scale") != nullptr)
+    throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
+                     " normalizes queries and keys after they turned: a score goes by both positions and not by their distance "
+                     "alone, so its heads have no QK circuits. Its hooks attn.rot_q_norm and attn.rot_k_norm show both");
   // Keys and values may be those of an earlier layer, and values the keys before their norm.
   const std::string giver = "blocks." + std::to_string(spec.keys_of < 0 ? layer : spec.keys_of) + ".";
   const Weight &W_Q = weights.matrix(block + "attn.W_Q"), &W_K = weights.matrix(giver + "attn.W_K"),

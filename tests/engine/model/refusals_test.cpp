@@ -373,6 +373,38 @@ TEST(Refusals, SettingsOfStableLmAndStarCoder2) {
                   "is not read by this");
 }
 
+TEST(Refusals, SettingsOfBloom) {
+  EXPECT_CONTAINS(Changed("bloom").set("apply_residual_connection_post_layernorm", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("bloom").set("n_head", 5).message(), "does not divide hidden_size (12)");
+  EXPECT_CONTAINS(Changed("bloom").set("n_embed", 24).message(), "another name of the same setting, is 12");
+  EXPECT_CONTAINS(Changed("bloom").set("n_inner", 24).message(), "expected 4 * hidden_size, or null");
+  EXPECT_CONTAINS(Changed("bloom").set("rope_theta", 100.0).message(), "rope_theta");
+}
+
+TEST(Refusals, SettingsOfCohere) {
+  EXPECT_CONTAINS(Changed("cohere").set("use_qk_norm", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("cohere").set("rms_norm_eps", 1e-5).message(), "expected layer_norm_eps");
+  EXPECT_CONTAINS(Changed("cohere").set("logit_scale", 0).message(), "must not be 0");
+  EXPECT_CONTAINS(Changed("cohere").set("head_dim", 4).message(), "expected hidden_size / num_attention_heads");
+  EXPECT_CONTAINS(Changed("cohere").set("sliding_window", 8).message(), "sliding_window");
+}
+
+TEST(Refusals, OtherFormsOfFalcon) {
+  EXPECT_CONTAINS(Changed("falcon").set("alibi", true).message(), "Falcon-RW");
+  EXPECT_CONTAINS(Changed("falcon").set("new_decoder_architecture", true).message(), "as in Falcon 40B");
+  EXPECT_CONTAINS(Changed("falcon").set("multi_query", false).message(), "expected true, as in Falcon 7B");
+  EXPECT_CONTAINS(Changed("falcon").set("parallel_attn", false).message(), "expected true, as in Falcon 7B");
+}
+
+TEST(Refusals, SettingsOfExaone4Ernie45AndHunyuan) {
+  EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention"}).message(),
+                  "has 1 entries; expected one for each of 2");
+  EXPECT_CONTAINS(Changed("ernie4_5").set("use_bias", true).message(), "model.layers.0.self_attn.q_proj.bias");
+  EXPECT_CONTAINS(Changed("ernie4_5").set("partial_rotary_factor", 0.5).message(), "every component of a head turns");
+  EXPECT_CONTAINS(Changed("hunyuan").set("use_qk_norm", false).message(), "expected true");
+  EXPECT_CONTAINS(Changed("hunyuan").set("use_cla", true).message(), "expected false");
+}
+
 TEST(Refusals, SettingsOfPhiAndOlmoe) {
   EXPECT_CONTAINS(Changed("phi").set("qk_layernorm", true).message(), "expected false");
   EXPECT_CONTAINS(Changed("phi").set("rms_norm_eps", 1e-5).message(), "expected layer_norm_eps");

@@ -234,6 +234,8 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                                                "classic_post_gelu_tanh",
                                                "classic_pre_gelu_unscaled",
                                                "classic_pre_relu_halves",
+                                               "ernie4_5_biases",
+                                               "falcon_biases",
                                                "gemma2_layer_types",
                                                "gemma2_no_window_no_caps",
                                                "glm_published",

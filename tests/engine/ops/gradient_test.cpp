@@ -119,6 +119,10 @@ TEST(OpGradient, Norms) {
   check.input({4, 7});
   const Vector &w = check.vector(7), &b = check.vector(7);
   check.expect_match([&](Context& ctx, const Inputs& x) { return layer_norm(ctx, "n", x[0], w, b, {.eps = 1e-3}); });
+  GradientCheck without;
+  without.input({4, 7});
+  const Vector &of_one = without.vector(7), none;
+  without.expect_match([&](Context& ctx, const Inputs& x) { return layer_norm(ctx, "n", x[0], of_one, none, {.eps = 1e-3}); });
 }
 
 // Each head's vector by itself, as queries and keys are normalized; whole, and in steps where somebody listens.

@@ -20,7 +20,7 @@ inline std::string with_context(const Scratch& scratch, const std::string& famil
   const std::string to = scratch / (family + std::to_string(positions));
   std::filesystem::copy(Golden::open(family).model(), to, std::filesystem::copy_options::recursive);
   Json config = read_json(to + "/config.json");
-  config["max_position_embeddings"] = positions;
+  config[family == "bloom" ? "seq_length" : "max_position_embeddings"] = positions;
   if (config.contains("text_config")) config["text_config"]["max_position_embeddings"] = positions;
   scratch.write(family + std::to_string(positions) + "/config.json", config.dump());
   return to;

@@ -164,7 +164,7 @@ void random_schedule(const std::string& model, SchedulerOptions options, uint64_
 
 TEST(Scheduler, RandomSchedulesChangeNoStream) {
   const Scratch scratch;
-  for (const char* family : {"llama", "gemma2", "gemma3", "lfm2", "qwen3_5", "phi3", "glm4", "gpt_neox"}) {
+  for (const char* family : {"llama", "gemma2", "gemma3", "lfm2", "qwen3_5", "phi3", "glm4", "gpt_neox", "bloom", "exaone4"}) {
     const std::string model = with_context(scratch, family, 4096);
     random_schedule(model, {.running = 12}, 1, 60, 200);
     random_schedule(model, {.running = 5, .prefill_rows = 7}, 2, 300, 60);

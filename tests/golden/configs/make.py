@@ -40,7 +40,7 @@ def gemma2(width, layers, heads, kv_heads, head_dim, mlp, scalar):
 
 
 def llama_kin(kind, width, layers, heads, kv_heads, mlp, vocab, context, theta, tied, **more):
-    name = dict(llama="LlamaForCausalLM", mistral="MistralForCausalLM", mixtral="MixtralForCausalLM", qwen2="Qwen2ForCausalLM",
+    name = dict(exaone4="Exaone4ForCausalLM", ernie4_5="Ernie4_5ForCausalLM", hunyuan_v1_dense="HunYuanDenseV1ForCausalLM", llama="LlamaForCausalLM", mistral="MistralForCausalLM", mixtral="MixtralForCausalLM", qwen2="Qwen2ForCausalLM",
                 qwen3_moe="Qwen3MoeForCausalLM", olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
                 granite="GraniteForCausalLM", granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM",
                 glm="GlmForCausalLM", glm4="Glm4ForCausalLM")[kind]
@@ -153,6 +153,21 @@ CONFIGS = {
                           mlp_type="default", activation_function="gelu_pytorch_tanh", attention_dropout=0.1, residual_dropout=0.1, embedding_dropout=0.1),
     "stablelm-2-1.6b": dict(model_type="stablelm", architectures=["StableLmForCausalLM"], hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, num_key_value_heads=32, intermediate_size=5632,
                             vocab_size=100352, max_position_embeddings=4096, rope_theta=10000, partial_rotary_factor=0.25, use_qkv_bias=True, hidden_act="silu", layer_norm_eps=1e-5, tie_word_embeddings=False),
+    # BigScience 2022, arXiv:2211.05100, table 3; Almazrouei et al. 2023, arXiv:2311.16867; Cohere 2024; LG AI Research 2025; Baidu 2025; Tencent 2025: the configurations beside the weights.
+    "bloom-560m": dict(model_type="bloom", architectures=["BloomForCausalLM"], n_embed=1024, n_layer=24, num_attention_heads=16, vocab_size=250880, layer_norm_epsilon=1e-5, n_inner=None, seq_length=2048,
+                       apply_residual_connection_post_layernorm=False, attention_dropout=0.0, attention_softmax_in_fp32=True, hidden_dropout=0.0, masked_softmax_fusion=True, offset_alibi=100, pretraining_tp=1,
+                       skip_bias_add=True, skip_bias_add_qkv=False, slow_but_exact=False),
+    "falcon-7b": dict(model_type="falcon", architectures=["FalconForCausalLM"], hidden_size=4544, num_hidden_layers=32, num_attention_heads=71, num_kv_heads=71, vocab_size=65024, alibi=False, bias=False,
+                      multi_query=True, new_decoder_architecture=False, parallel_attn=True, apply_residual_connection_post_layernorm=False, attention_dropout=0.0, hidden_dropout=0.0, layer_norm_epsilon=1e-5),
+    "command-r7b": dict(model_type="cohere2", architectures=["Cohere2ForCausalLM"], hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128, intermediate_size=14336,
+                        vocab_size=256000, max_position_embeddings=8192, rope_theta=50000, rope_scaling=None, layer_norm_eps=1e-5, logit_scale=0.25, sliding_window=4096, sliding_window_pattern=4, hidden_act="silu",
+                        attention_bias=False, attention_dropout=0.0, cache_implementation="hybrid", layer_switch=4, order_of_interleaved_layers="local_attn_first", position_embedding_type="rope_gptj", rotary_pct=1.0,
+                        use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True, use_parallel_embedding=False, use_qk_norm=False),
+    "exaone-4.0-1.2b": llama_kin("exaone4", 2048, 30, 32, 8, 4096, 102400, 65536, 1000000.0, True, rms_norm_eps=1e-5, head_dim=64, sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 30,
+                                 rope_scaling=dict(rope_type="llama3", factor=16.0, high_freq_factor=4.0, low_freq_factor=1.0, original_max_position_embeddings=8192)),
+    "ernie-4.5-0.3b": llama_kin("ernie4_5", 1024, 18, 16, 2, 3072, 103424, 131072, 500000.0, True, rms_norm_eps=1e-5, head_dim=128, use_bias=False),
+    "hunyuan-0.5b": llama_kin("hunyuan_v1_dense", 1024, 24, 16, 8, 3584, 120818, 262144, 10000.0, True, rms_norm_eps=1e-5, head_dim=128, attention_head_dim=128, use_qk_norm=True, use_cla=False, attention_bias=False,
+                              mlp_bias=False, cla_share_factor=2, norm_type="rms", use_rotary_pos_emb=True, rope_scaling=dict(type="dynamic", alpha=1000.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)),
     # arXiv:2401.04088, table 1; arXiv:2505.09388, table 2.
     "mixtral-8x7b": llama_kin("mixtral", 4096, 32, 32, 8, 14336, 32000, 32768, 1000000.0, False, rms_norm_eps=1e-5,
                               sliding_window=None, num_local_experts=8, num_experts_per_tok=2, output_router_logits=False,

@@ -42,7 +42,7 @@ def unpermute(w, n_head):
 
 
 # gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
-ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2", "cohere": "command-r", "hunyuan_v1_dense": "hunyuan-dense"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
@@ -147,13 +147,13 @@ def tensors_of(folder, config):
             w = w.T
         if arch in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             w = w + 1
-        if ".query_key_value." in name:  # each head's queries, keys and values: those of all heads side by side
-            w = w.reshape(config["num_attention_heads"], 3, -1, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)
+        if ".query_key_value." in name and arch != "falcon":  # each head's queries, keys and values: those of all heads side by side
+            w = w.reshape(config.get("num_attention_heads", config.get("n_head")), 3, -1, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)
         if name.endswith(".conv.conv.weight"):
             w = w.squeeze(1)
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
-        out[name] = (name_in_gguf(names, name), np.ascontiguousarray(w))
+        out[name] = (name_in_gguf(names, name.removeprefix("transformer.") if arch in ("bloom", "falcon") else name), np.ascontiguousarray(w))
     return out
 
 
@@ -191,22 +191,29 @@ def add_config(writer, c):
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
     d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
     writer.add_block_count(get("num_hidden_layers", "n_layer"))
-    writer.add_context_length(get("max_position_embeddings", "n_positions"))
+    writer.add_context_length(2048 if arch == "bloom" else get("max_position_embeddings", "n_positions"))
     writer.add_embedding_length(d)
-    writer.add_feed_forward_length(c.get("intermediate_size", 4 * d))
+    writer.add_feed_forward_length(c.get("intermediate_size", c.get("ffn_hidden_size", 4 * d)))
     writer.add_head_count(heads)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    if c["model_type"] == "olmo3":
+    if c["model_type"] in ("olmo3", "exaone4"):
         writer.add_sliding_window_pattern([t == "sliding_attention" for t in c["layer_types"]])
     for key, add in (("attention_multiplier", writer.add_attention_scale), ("embedding_multiplier", writer.add_embedding_scale),
                      ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale)):
         if key in c:
             add(c[key])
-    if arch == "gpt2":
+    if arch == "bloom":
+        writer.add_head_count_kv(heads)
+    if arch in ("gpt2", "bloom"):
         return writer.add_layer_norm_eps(c["layer_norm_epsilon"])
-    writer.add_head_count_kv(c["num_key_value_heads"])
-    if "norm_epsilon" in c or "layer_norm_eps" in c:
-        writer.add_layer_norm_eps(get("norm_epsilon", "layer_norm_eps"))
+    writer.add_head_count_kv(1 if arch == "falcon" else c["num_key_value_heads"])
+    if arch == "falcon":
+        writer.add_tensor_data_layout("jploski")
+    if arch == "command-r":
+        writer.add_logit_scale(c["logit_scale"])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    if "norm_epsilon" in c or "layer_norm_eps" in c or "layer_norm_epsilon" in c:
+        writer.add_layer_norm_eps(get("norm_epsilon", "layer_norm_eps", "layer_norm_epsilon"))
     else:
         writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
     if arch == "stablelm":
@@ -215,6 +222,8 @@ def add_config(writer, c):
     if "sliding_attention" in rope:  # of the layers with a window
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
     rope = rope.get("full_attention", rope)
+    if rope.get("alpha"):  # of Hunyuan: a factor of the base
+        rope = {"rope_type": "default", "rope_theta": rope["rope_theta"] * rope["alpha"] ** (c["head_dim"] / (c["head_dim"] - 2))}
     if arch not in ("gemma", "gemma2"):
         writer.add_rope_freq_base(rope["rope_theta"])
     head_dim = c.get("head_dim") or d // heads

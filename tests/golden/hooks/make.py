@@ -77,14 +77,20 @@ def conv_hooks(out, name, conv, projected, into_last, y):
 
 
 # Of GPT-2's kin: where a model's blocks are and what their modules are called: embeddings, norms, attention, its last matrix, the
-# MLP's two, the final norm; `qkv`: one matrix of each head's queries, keys and values.
+# MLP's two, the final norm; `qkv`: one matrix of each head's queries, keys and values; `alibi`: where positions are in scores alone.
 KIN = {
     "gpt_neox": dict(base="gpt_neox", layers="layers", embed="embed_in", ln1="input_layernorm", ln2="post_attention_layernorm", attn="attention", qkv="query_key_value", o="dense",
                      mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), final="final_layer_norm"),
+    "bloom": dict(base="transformer", layers="h", embed="word_embeddings_layernorm", embed_norm="word_embeddings_layernorm", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attention",
+                  qkv="query_key_value", o="dense", alibi=True, mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), final="ln_f"),
     "gptj": dict(base="transformer", layers="h", embed="wte", ln1="ln_1", ln2="ln_1", attn="attn", o="out_proj", mlp=("mlp.fc_in", "mlp.fc_out"), final="ln_f"),
     "gpt_neo": dict(base="transformer", layers="h", embed="wte", positions="wpe", ln1="ln_1", ln2="ln_2", attn="attn.attention", o="out_proj", mlp=("mlp.c_fc", "mlp.c_proj"), final="ln_f"),
     "opt": dict(base="model.decoder", layers="layers", embed="embed_tokens", positions="embed_positions", ln1="self_attn_layer_norm", ln2="final_layer_norm", attn="self_attn", o="out_proj",
                 mlp=("fc1", "fc2"), final="final_layer_norm"),
+    "cohere": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="input_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.gate_proj", "mlp.down_proj"),
+                   up="mlp.up_proj", final="norm"),
+    "falcon": dict(base="transformer", layers="h", embed="word_embeddings", ln1="input_layernorm", ln2="input_layernorm", attn="self_attention", qkv="query_key_value", one_key_head=True, o="dense",
+                   mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), final="ln_f"),
     "phi": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="input_layernorm", attn="self_attn", o="dense", mlp=("mlp.fc1", "mlp.fc2"), final="final_layernorm"),
     "starcoder2": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.c_fc", "mlp.c_proj"), final="norm"),
     "stablelm": dict(base="model", layers="layers", embed="embed_tokens", ln1="input_layernorm", ln2="post_attention_layernorm", attn="self_attn", o="o_proj", mlp=("mlp.gate_proj", "mlp.down_proj"),
@@ -112,26 +118,31 @@ def from_kin(run):
     if "positions" in names:
         out["hook_pos_embed"] = from_(names["positions"])
     def norm(ours, label, made=None):
-        norm_hooks(out, ours, into(label), from_(label) if made is None else made, base.get_submodule(label).eps, False)
+        norm_hooks(out, ours, into(label), from_(label) if made is None else made, getattr(base.get_submodule(label), "eps", None) or base.get_submodule(label).variance_epsilon, False)
+    if "embed_norm" in names:
+        norm("ln_embed", names["embed_norm"])
     for i, layer in enumerate(layers):
         ours, theirs = f"blocks.{i}.", f"{names['layers']}.{i}."
         attn, module = ours + "attn.", theirs + names["attn"] + "."
         shared = names["ln1"] == names["ln2"]  # one norm: what attention reads of it, and what the MLP
-        norm(ours + "ln1", theirs + names["ln1"], into(module + "q_proj") if shared else None)
+        norm(ours + "ln1", theirs + names["ln1"], into(module + names.get("qkv", "q_proj")) if shared else None)
         norm(ours + "ln2", theirs + names["ln2"], into(theirs + names["mlp"][0]) if shared else None)
         q, k, v, z, pattern = run.attention[i]
         N = q.shape[1]
-        if "qkv" in names:
+        if "one_key_head" in names:
+            projected = from_(module + names["qkv"]).reshape(T, N + 2, -1).split([N, 1, 1], 1)
+        elif "qkv" in names:
             projected = from_(module + names["qkv"]).reshape(T, N, -1).chunk(3, -1)
         else:
             projected = [from_(f"{module}{which}_proj").reshape(T, n, -1) for which, n in zip("qkv", (N, k.shape[1], k.shape[1]))]
         out.update(zip((attn + "hook_q", attn + "hook_k", attn + "hook_v"), projected))
-        if "positions" not in names:
+        if "positions" not in names and "alibi" not in names:
             out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
         scores = run.scores[i][0]
         out[attn + "hook_attn_scores"] = torch.where(scores < -1e30, -torch.inf, scores)
-        out[attn + "hook_pattern"], out[attn + "hook_z"] = pattern[0], z[0]
-        out[attn + "hook_result"] = results(z[0], base.get_submodule(module + names["o"]).weight.detach())
+        z = z[0].reshape(T, N, -1)
+        out[attn + "hook_pattern"], out[attn + "hook_z"] = pattern[0], z
+        out[attn + "hook_result"] = results(z, base.get_submodule(module + names["o"]).weight.detach())
         out[attn + "hook_out"] = out[ours + "hook_attn_out"] = from_(module + names["o"])
         first, last = (theirs + matrix for matrix in names["mlp"])
         out[ours + "mlp.hook_pre"], out[ours + "mlp.hook_post"], out[ours + "hook_mlp_out"] = from_(first), into(last), from_(last)
@@ -154,10 +165,12 @@ def watched(name, graph=False, before=lambda model: None):
     c, ids = model.config, prompt(name)
     base, layers = parts_of(model)
     modeling = importlib.import_module(type(model).__module__)
-    if c.model_type in ("gptj", "phi"):  # what reads the one norm, apart
+    if c.model_type in ("cohere", "falcon", "gptj", "phi"):  # what reads the one norm, apart
         for layer in layers:
-            layer.get_submodule(KIN[c.model_type]["attn"]).register_forward_pre_hook(lambda m, i, named: (i, {**named, "hidden_states": named["hidden_states"].clone()}), with_kwargs=True)
+            layer.get_submodule(KIN[c.model_type]["attn"]).register_forward_pre_hook(lambda m, i, named: (tuple(x.clone() for x in i[:1]) + i[1:], {k: x.clone() if k == "hidden_states" else x for k, x in named.items()}), with_kwargs=True)
             layer.mlp.register_forward_pre_hook(lambda m, i: (i[0].clone(),))
+            if c.model_type == "falcon":  # which adds to it in its place
+                layer.mlp.register_forward_hook(lambda m, i, o: o.clone())
     before(model)
     seen, attention, scores, routed = {}, [], [], {}
     kept = (lambda x: x) if graph else lambda x: x.detach()
@@ -196,12 +209,40 @@ def watched(name, graph=False, before=lambda model: None):
             z, pattern = watched_attention(module, q, k, v, mask)
             return z.transpose(1, 2), pattern
         modeling.GPTNeoSelfAttention._attn = watched_method
+    elif c.model_type == "bloom":  # which has no such function either
+        def watched_softmax(x, **how):  # of scores that have the slope times a key's position, not its distance
+            T = x.shape[-1]
+            slopes = modeling.build_alibi_tensor(torch.ones(1, T), x.shape[1], x.dtype)[:, 0, 1]
+            scores.append(x if graph else x.detach() - slopes[None, :, None, None] * torch.arange(T)[:, None])
+            return plain_softmax(x, **how)
+        F.softmax = watched_softmax
+    elif c.model_type == "falcon":
+        rotate, turned, patterns = modeling.apply_rotary_pos_emb, [], []
+        def watched_rotation(*given, **named):
+            turned.append(rotate(*given, **named))
+            return turned[-1]
+        def watched_softmax(x, **how):
+            scores.append(kept(x))
+            patterns.append(plain_softmax(x, **how))
+            return patterns[-1]
+        F.softmax, modeling.apply_rotary_pos_emb = watched_softmax, watched_rotation
     else:
         plain_attention, modeling.eager_attention_forward = modeling.eager_attention_forward, watched_attention
     with torch.set_grad_enabled(graph):
         logits = model(ids[None], use_cache=False).logits[0]
     if c.model_type == "gpt_neo":
         modeling.GPTNeoSelfAttention._attn = method
+    elif c.model_type == "falcon":
+        F.softmax, modeling.apply_rotary_pos_emb = plain_softmax, rotate
+        for i in range(len(layers)):
+            attention.append((*map(kept, turned[i]), None, seen[f"h.{i}.self_attention.dense"][0], kept(patterns[i])))
+    elif c.model_type == "bloom":
+        F.softmax = plain_softmax
+        def of_heads(label):  # [T, 3 N H] -> q, k, v [1, N, T, H], as the attention function of others is given them
+            return seen[label][1].reshape(T, c.n_head, 3, -1).permute(2, 1, 0, 3)[:, None]
+        for i in range(len(layers)):
+            module = f"h.{i}.self_attention."
+            attention.append((*of_heads(module + "query_key_value"), seen[module + "dense"][0], seen[module + "attention_dropout"][0]))
     else:
         modeling.eager_attention_forward = plain_attention
     attends = [i for i, layer in enumerate(layers) if not hasattr(layer, "conv")]
@@ -274,7 +315,12 @@ def from_transformers(run):
             out[attn + "hook_q"] = projected[0].reshape(T, c.num_attention_heads, -1)
             if own_keys:
                 out[attn + "hook_k"] = projected[1].reshape(T, k.shape[1], -1)
-            if not hasattr(layer.self_attn, "use_rope") or layer.self_attn.use_rope:
+            turns = not hasattr(layer.self_attn, "use_rope") or layer.self_attn.use_rope
+            if c.model_type == "exaone4":
+                turns = layer.self_attn.sliding_window is None or layer.self_attn.is_sliding
+            if c.model_type == "hunyuan_v1_dense":  # norms act on what turned
+                q, k = (seen[f"{theirs}self_attn.{which}_layernorm"][0] for which in ("query", "key"))
+            if turns:
                 out[attn + "hook_rot_q"] = heads(q)
                 if own_keys:
                     out[attn + "hook_rot_k"] = heads(k)
@@ -282,6 +328,8 @@ def from_transformers(run):
                 norm_hooks(out, f"{attn}v_norm", *(x[0] for x in seen[f"{theirs}self_attn.v_norm"]), eps, True)
             for which, n in (("q", c.num_attention_heads), ("k", k.shape[1])):
                 head_norm = f"{which}_layernorm" if lfm2 else f"{which}_norm"
+                if c.model_type == "hunyuan_v1_dense":
+                    head_norm, which = {"q": "query", "k": "key"}[which] + "_layernorm", f"rot_{which}"
                 if hasattr(layer.self_attn, head_norm):  # on each head of a query or key, or on all at once
                     x, y = seen[f"{theirs}self_attn.{head_norm}"]
                     if x.dim() == 3:

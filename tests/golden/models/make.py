@@ -21,6 +21,12 @@ gpt_neo scores without a scale; a window of 8 in the second of two layers
 starcoder2  LayerNorm, grouped queries and a window of 8 on every layer; the embedding is the output, too
 stablelm    LayerNorm, biases on q, k and v, 4 of a head's 8 components turn
 phi     one norm for attention and MLP, which are added together; 4 of a head's 8 components turn; biases everywhere
+bloom   ALiBi on three heads, a number that is no power of two; a norm behind the embedding; W_Q, W_K and W_V in one matrix
+cohere  one norm without a bias for attention and MLP, which are added together; neighboring components turn together; logits a quarter
+falcon  one norm for attention and MLP, which are added together; one key and value head, all in one matrix
+exaone4 norms behind each sub-layer alone and on each query and key; a window of 8 in the first layer, which alone turns
+ernie4_5    neighboring components turn together; two heads of 6 components in a stream of 16
+hunyuan     norms of queries and keys after they turned; the base of the angles stretched by an alpha of 10
 olmoe   two of five experts, whose weights are probabilities as they are; one norm over all queries, one over all keys
 glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
@@ -41,7 +47,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config,
+    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -102,6 +108,13 @@ def specs(tokenizers):
     yield "starcoder2", dict(config=Starcoder2Config(**{**grouped, "hidden_size": 32}, sliding_window=8, rope_parameters=rope), emb_std=0.5, seed=20262, longest=32)
     yield "stablelm", dict(config=StableLmConfig(**{**grouped, "hidden_size": 32}, use_qkv_bias=True, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20264, longest=32)
     yield "phi", dict(config=PhiConfig(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20265, longest=32)
+    yield "bloom", dict(config=BloomConfig(**{k: v for k, v in tiny.items() if k != "max_position_embeddings"} | {"hidden_size": 12}, n_layer=2, n_head=3, tie_word_embeddings=True), emb_std=0.5, seed=20270, longest=32)
+    pair = {**grouped, "num_attention_heads": 2, "num_key_value_heads": 1}
+    yield "cohere", dict(config=CohereConfig(**pair, rope_parameters=rope, logit_scale=0.25, tie_word_embeddings=True), emb_std=1.0, seed=20271, longest=32)
+    yield "falcon", dict(config=FalconConfig(**tiny, ffn_hidden_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters=rope), emb_std=0.7, seed=20272, longest=32)
+    yield "exaone4", dict(config=Exaone4Config(**pair, rope_parameters=rope, sliding_window=8, sliding_window_pattern=2), emb_std=1.0, post_norm=-0.3, seed=20273, longest=32)
+    yield "ernie4_5", dict(config=Ernie4_5Config(**pair, head_dim=6, rope_parameters=rope, tie_word_embeddings=True), emb_std=0.5, seed=20274, longest=32)
+    yield "hunyuan", dict(config=HunYuanDenseV1Config(**pair, head_dim=6, rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, alpha=10.0, factor=1.0)), emb_std=0.7, seed=20275, longest=32)
     yield "olmoe", dict(config=OlmoeConfig(**{**grouped, "intermediate_size": 16}, rope_parameters=rope, num_experts=5, num_experts_per_tok=2), emb_std=1.0, seed=20266, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
@@ -126,7 +139,7 @@ def with_head_norms(randomize):
                     p.copy_(1 + 0.3 * torch.randn(p.shape, generator=g))
                 if name.endswith("router.proj.weight"):  # what it reads is short
                     p.mul_(4)
-                if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
+                if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight", "query_layernorm.weight", "key_layernorm.weight")):
                     p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type == "gemma3_text" else 1.0))
                     if getattr(model.config, "num_kv_shared_layers", 0):  # scores without a scale in many layers
                         p.mul_(0.6)

@@ -20,10 +20,12 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
+from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
                           MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
+from transformers.models.falcon.modeling_falcon import FalconLinear
 
 torch.set_num_threads(1)
+FalconLinear.forward = lambda self, x: F.linear(x, self.weight, self.bias)  # it has a product of its own, which would not be rounded
 HERE = pathlib.Path(__file__).parent
 MODELS = HERE.parent / "models"
 LENGTHS = (7, 19)
@@ -87,6 +89,21 @@ def published_neox(config):
     rope = config.pop("rope_parameters")
     config.update(rotary_emb_base=rope["rope_theta"], rotary_pct=rope["partial_rotary_factor"], torch_dtype="float16")
     config.pop("attention_bias")
+
+
+def published_bloom(config):
+    config["n_embed"], config["num_attention_heads"] = config.pop("hidden_size"), config.pop("n_head")
+    config.update(attention_softmax_in_fp32=True, masked_softmax_fusion=True, offset_alibi=100, skip_bias_add=True, skip_bias_add_qkv=False, n_inner=None, seq_length=40)
+    for key in ("max_position_embeddings", "tie_word_embeddings"):
+        config.pop(key)
+
+
+def published_cohere2(config):
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    for key in ("layer_types", "head_dim"):
+        config.pop(key, None)
+    config.update(layer_switch=4, order_of_interleaved_layers="local_attn_first", position_embedding_type="rope_gptj", rotary_pct=1.0, sliding_window_pattern=4, use_embedding_sharing=True,
+                  use_gated_activation=True, use_parallel_block=True, use_parallel_embedding=False, use_qk_norm=False)
 
 
 def without(*keys):
@@ -205,6 +222,13 @@ VARIANTS = {
     "stablelm_published": (StableLmConfig(**{**TINY, "hidden_size": 32}, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50.0, partial_rotary_factor=0.25)), share_at_the_top, "model.", False),
     "phi_grouped": (PhiConfig(**{**TINY, "hidden_size": 32}, hidden_act="gelu", tie_word_embeddings=True, layer_norm_eps=1e-3, partial_rotary_factor=0.5, rope_parameters=dict(rope_type="default", rope_theta=40.0, partial_rotary_factor=0.5)),
                     share_at_the_top, "", False),
+    "bloom_published": (BloomConfig(**KIN, n_layer=2, n_head=4, layer_norm_epsilon=1e-3, tie_word_embeddings=True), published_bloom, "transformer.", False),
+    "cohere2_windows": (Cohere2Config(**{**TINY, "num_hidden_layers": 4, "hidden_size": 16, "intermediate_size": 19}, tie_word_embeddings=True, logit_scale=0.5, layer_norm_eps=1e-3, sliding_window=5,
+                                      rope_parameters=dict(rope_type="default", rope_theta=50.0)), published_cohere2, "", False),
+    "falcon_biases": (FalconConfig(**KIN, ffn_hidden_size=20, num_hidden_layers=2, num_attention_heads=3, bias=True, tie_word_embeddings=False, layer_norm_epsilon=1e-3, activation="relu",
+                                   rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "transformer.", False),
+    "exaone4_full": (Exaone4Config(**TINY, sliding_window=None, layer_types=["full_attention"] * 2, rope_parameters=LLAMA3, tie_word_embeddings=True), legacy_rope, "model.", False),
+    "ernie4_5_biases": (Ernie4_5Config(**TINY, head_dim=6, use_bias=True, tie_word_embeddings=False, hidden_act="gelu", rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "", False),
     "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
