@@ -125,6 +125,7 @@ Json Cohere::config(ConfigFormat format) const {
   keys["logit_scale"] = shortest(c.logit_scale);
   if (format == ConfigFormat::gguf) {
     keys.erase("attention.layer_norm_rms_epsilon");
+    keys.emplace("rope.scaling.type", "none");
     keys["attention.layer_norm_epsilon"] = c.norm.eps;
     return keys;
   }

@@ -143,6 +143,7 @@ Json Falcon::config(ConfigFormat format) const {
   if (format == ConfigFormat::gguf) {
     Json keys = write_gguf_sizes(c, "attention.layer_norm_epsilon", c.norm.eps);
     keys["attention.head_count_kv"] = 1;
+    keys["tensor_data_layout"] = "jploski";  // the order of the stacked matrix's rows
     write_rope(keys, c.rope, format);
     return keys;
   }

@@ -191,7 +191,7 @@ def add_config(writer, c):
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
     d, heads = get("hidden_size", "n_embd"), get("num_attention_heads", "n_head")
     writer.add_block_count(get("num_hidden_layers", "n_layer"))
-    writer.add_context_length(2048 if arch == "bloom" else get("max_position_embeddings", "n_positions"))
+    writer.add_context_length(get("max_position_embeddings", "n_positions", "seq_length"))
     writer.add_embedding_length(d)
     writer.add_feed_forward_length(c.get("intermediate_size", c.get("ffn_hidden_size", 4 * d)))
     writer.add_head_count(heads)

@@ -108,7 +108,7 @@ def specs(tokenizers):
     yield "starcoder2", dict(config=Starcoder2Config(**{**grouped, "hidden_size": 32}, sliding_window=8, rope_parameters=rope), emb_std=0.5, seed=20262, longest=32)
     yield "stablelm", dict(config=StableLmConfig(**{**grouped, "hidden_size": 32}, use_qkv_bias=True, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20264, longest=32)
     yield "phi", dict(config=PhiConfig(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=0.7, seed=20265, longest=32)
-    yield "bloom", dict(config=BloomConfig(**{k: v for k, v in tiny.items() if k != "max_position_embeddings"} | {"hidden_size": 12}, n_layer=2, n_head=3, tie_word_embeddings=True), emb_std=0.5, seed=20270, longest=32)
+    yield "bloom", dict(config=BloomConfig(**{k: v for k, v in tiny.items() if k != "max_position_embeddings"} | {"hidden_size": 12}, seq_length=128, n_layer=2, n_head=3, tie_word_embeddings=True), emb_std=0.5, seed=20270, longest=32)
     pair = {**grouped, "num_attention_heads": 2, "num_key_value_heads": 1}
     yield "cohere", dict(config=CohereConfig(**pair, rope_parameters=rope, logit_scale=0.25, tie_word_embeddings=True), emb_std=1.0, seed=20271, longest=32)
     yield "falcon", dict(config=FalconConfig(**tiny, ffn_hidden_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters=rope), emb_std=0.7, seed=20272, longest=32)
