@@ -137,7 +137,10 @@ Array normalized(Session& session, const nb::str& text, const Rows& x) {
     Context& ctx = session.engine.context();
     const Tensor all(const_cast<float*>(x.data()), DType::f32, {rows, width});  // the norms only read it
     const auto frame = ctx.frame();
-    const Tensor y = b != nullptr && *b ? layer_norm(ctx, "norm", all, *w, *b, norm) : rms_norm(ctx, "norm", all, *w, norm);
+    static const Vector kNone;
+    const bool biased = b != nullptr && *b;  // a LayerNorm may be without
+    const Tensor y = biased || !spec.rms ? layer_norm(ctx, "norm", all, *w, biased ? *b : kNone, norm)
+                                         : rms_norm(ctx, "norm", all, *w, norm);
     std::copy(y.data<float>(), y.data<float>() + y.count(), result.data());
   }
   return rows_of(std::move(result), rows, width);

@@ -9,6 +9,8 @@ FinalNorm::FinalNorm(const Model& model) : spec_(model.layer(0).norm) {
   const NamedWeights weights(model);
   w_ = weights.find_vector("ln_final.w");
   b_ = weights.find_vector("ln_final.b");
+  static const Vector kNone;
+  if (b_ == nullptr && !model.layer(0).rms) b_ = &kNone;  // a LayerNorm without a bias
 }
 
 Tensor FinalNorm::operator()(Context& ctx, const Tensor& x) const {
