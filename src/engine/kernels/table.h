@@ -56,6 +56,26 @@ struct AttentionBlockOf {
 };
 using AttentionBlock = AttentionBlockOf<float>;
 
+/// Rows of a recurrence, and some columns of its state S [d_key, kScanColumns], which is zero in those that it lacks:
+///   S = decay S + k cᵀ,   z = Sᵀ q,   where c = beta (v - decay Sᵀ k) if it corrects, else c = beta v.
+inline constexpr size_t kScanColumns = 32;
+template <class T>
+struct ScanBlockOf {
+  const T *q, *k;  // row r at r * key_stride, d_key numbers
+  size_t key_stride;
+  const T* v;  // [rows, v_stride]
+  size_t v_stride;
+  const T *decay, *beta;  // row r at r * gate_stride
+  size_t gate_stride;
+  size_t rows, d_key;
+  size_t columns;  // of v and z, at most kScanColumns
+  bool corrects;
+  T* state;
+  T* z;  // [rows, z_stride]
+  size_t z_stride;
+};
+using ScanBlock = ScanBlockOf<float>;
+
 /// Memory that is read soon: `rows` stretches of `bytes`, each `stride` bytes after the one before. A product that computes
 /// longer than it reads may ask for it ahead of time.
 struct ReadNext {
@@ -157,6 +177,7 @@ struct KernelTable {
                        float factor, float* c, size_t c_stride);
   void (*add_products)(const float* a, size_t a_stride, size_t rows, const float* b, size_t b_stride, size_t depth, size_t n,
                        float* c, size_t c_stride);
+  void (*scan)(const ScanBlock& block);
 
   // Gradients: set, or added to what is there if `add`. A gradient that is not wanted is null; those of weights and biases
   // (dw, db) are always added to. Statistics as the forward wrote them.

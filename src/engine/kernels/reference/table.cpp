@@ -10,6 +10,7 @@
 #include "kernels/reference/optimizer.h"
 #include "kernels/reference/packed.h"
 #include "kernels/reference/rope.h"
+#include "kernels/reference/scan.h"
 #include "kernels/reference/softmax.h"
 #include "kernels/targets.h"
 
@@ -152,6 +153,7 @@ const KernelTable kReferenceTable = {
     .attention = attention_reference<float>,
     .set_products = set_products_reference<float>,
     .add_products = add_products_reference<float>,
+    .scan = scan_reference<float>,
     .rms_norm_gradient = rms_norm_gradient<float>,
     .layer_norm_gradient = layer_norm_gradient<float>,
     .rope_gradient = rope_gradient<float>,

@@ -10,6 +10,7 @@
 #include "kernels/simd/packed.h"
 #include "kernels/simd/panel_f32.h"
 #include "kernels/simd/quantize.h"
+#include "kernels/simd/scan.h"
 #include "kernels/targets.h"
 #if HWY_ARCH_WASM  // has no products of bytes: block types are widened to f32
 #include "kernels/simd/decoded.h"
@@ -68,6 +69,7 @@ constinit const KernelTable VITRINE_TABLE = {
     .attention = attention,
     .set_products = set_products,
     .add_products = add_products,
+    .scan = scan,
     .rms_norm_gradient = rms_norm_gradient,
     .layer_norm_gradient = layer_norm_gradient,
     .rope_gradient = rope_gradient,
