@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -19,6 +20,9 @@ std::string shown(const Json& value) {
   if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
   return text;
 }
+
+/// transformers' form of a number that JSON has none for.
+const Json kInfinity = {{"__float__", "Infinity"}};
 
 /// A number without fraction in the range of int64.
 std::optional<int64_t> as_whole(const Json& value) {
@@ -174,7 +178,8 @@ std::vector<double> ConfigReader::numbers(std::string_view key, Names older) con
   if (!found) return {};
   if (!found->value->is_array()) fail(found->key, "expected a list of numbers");
   std::vector<double> values;
-  for (const Json& value : *found->value) values.push_back(finite(found->key, value));
+  for (const Json& value : *found->value)
+    values.push_back(value == kInfinity ? std::numeric_limits<double>::max() : finite(found->key, value));
   return values;
 }
 

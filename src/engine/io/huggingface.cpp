@@ -129,8 +129,28 @@ std::string advice_on_config(const std::string& directory) {
   return ". Expected the directory of a Hugging Face model: config.json, *.safetensors, tokenizer.json";
 }
 
+// Python writes Infinity where JSON has no number (limits of a Mamba's steps of time); transformers 5 writes what stands here.
+std::string with_named_infinity(std::string_view text) {
+  constexpr std::string_view kBare = "Infinity", kNamed = R"({"__float__": "Infinity"})";
+  std::string result;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') in_string = !in_string;
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) result += text[i++];
+    if (!in_string && text.substr(i, kBare.size()) == kBare && (i == 0 || text[i - 1] != '-')) {
+      result += kNamed;
+      i += kBare.size() - 1;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
 Json read_object(const fs::path& path) {
-  Json json = read_json(path.string(), kLargestConfig);
+  const std::string text = read_file(path.string(), kLargestConfig);
+  const bool bare = text.find("Infinity") != text.npos;
+  Json json = parse_json(bare ? with_named_infinity(text) : text, path.string());
   if (!json.is_object()) throw FileError(path.string(), "is not a JSON object; expected the settings of a model");
   return json;
 }

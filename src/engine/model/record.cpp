@@ -51,7 +51,9 @@ struct LayerOps {
 };
 
 bool is_norm(const OpRecord& op) { return op.op == "rms_norm" || op.op == "layer_norm"; }
-bool mixes_positions(const OpRecord& op) { return op.op == "attention" || op.op == "causal_conv" || op.op == "gated_delta"; }
+bool mixes_positions(const OpRecord& op) {
+  return op.op == "attention" || op.op == "causal_conv" || op.op == "gated_delta" || op.op == "state_space";
+}
 
 template <class Spec>
 Spec spec_of(const OpRecord* op) {
@@ -85,11 +87,12 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
         for (const ValueRecord& input : op->inputs) r.gated_heads = r.gated_heads || input.number == attention->outputs[0].number;
   }
   if (const OpRecord* rope = layer.find("rope")) r.rope = *rope->spec_as<RopeSpec>();
-  const OpRecord *conv = layer.find("causal_conv"), *delta = layer.find("gated_delta");
+  const OpRecord *conv = layer.find("causal_conv"), *delta = layer.find("gated_delta"), *decay = layer.find("decay_log");
+  if (delta == nullptr) delta = layer.find("state_space"), decay = layer.find("scale_heads");
   if (delta != nullptr) {
     r.delta = *delta->spec_as<DeltaSpec>();
     r.delta->taps = spec_of<ConvSpec>(conv).taps;
-    r.delta->A_is_log = spec_of<DecaySpec>(layer.find("decay_log")).is_log;
+    r.delta->A_is_log = spec_of<DecaySpec>(decay).is_log;
   } else if (conv != nullptr) {
     r.conv = *conv->spec_as<ConvSpec>();
   }

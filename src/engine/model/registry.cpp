@@ -45,6 +45,7 @@
   FAMILY(exaone4)                \
   FAMILY(ernie4_5)               \
   FAMILY(hunyuan_v1_dense)       \
+  FAMILY(mamba2)                 \
   FAMILY(roformer)               \
   FAMILY(classic_decoder)
 

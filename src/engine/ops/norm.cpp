@@ -25,7 +25,7 @@ void row_gradient(const NormNode& node, const T* w, const Tensor& dy, int64_t r,
   const auto d = static_cast<size_t>(node.x.row_size());
   const T *x = node.x.row<T>(r), *g = dy.row<T>(r), offset = static_cast<T>(node.offset);
   if (!node.inv_scale) {
-    for (size_t i = 0; dx != nullptr && i < d; ++i) dx[i] = (add ? dx[i] : T{0}) + g[i] * (offset + w[i]);
+    for (size_t i = 0; dx != nullptr && i < d; ++i) dx[i] = (add ? dx[i] : T{0}) + g[i] * (w == nullptr ? T{1} : offset + w[i]);
     for (size_t i = 0; dw != nullptr && i < d; ++i) dw[i] += g[i] * x[i];
     for (size_t i = 0; db != nullptr && i < d; ++i) db[i] += g[i];
     return;
@@ -78,7 +78,7 @@ void norm_row(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
   const T *x = node.x.row<T>(r), offset = static_cast<T>(node.offset);
   T* y = node.y.row<T>(r);
   if (!node.inv_scale) {  // two loops: within one a compiler may round product and sum together, which the kernels do not
-    for (size_t i = 0; i < d; ++i) y[i] = x[i] * (offset + w[i]);
+    for (size_t i = 0; i < d; ++i) y[i] = x[i] * (w == nullptr ? T{1} : offset + w[i]);
     for (size_t i = 0; b != nullptr && i < d; ++i) y[i] += b[i];
     return;
   }
@@ -158,7 +158,7 @@ Tensor divided(Context& ctx, const NormNode& node, const Tensor& s) {
 
 void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
   const int rank = x.shape().rank();
-  if (rank < 2 || rank > 3 || x.dim(rank - 1) != w.size)
+  if (rank < 2 || rank > 3 || (w.size != 0 && x.dim(rank - 1) != w.size))
     throw ShapeError("norm " + std::string(name) + ": " + w.name + " has " + std::to_string(w.size) +
                      " numbers; found x of shape " + x.shape().text());
 }

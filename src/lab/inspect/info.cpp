@@ -107,7 +107,7 @@ void describe_weights(Model& model, bool has_weights, ModelInfo& info) {
     const size_t group = name.starts_with("W_E") || name == "W_pos" ? 0
                          : within(".attn.")                         ? 1
                          : within(".conv.")                         ? 2
-                         : within(".delta.")                        ? 3
+                         : within(".delta.") || within(".ssm.")     ? 3
                          : within(".mlp.") || within("per_layer")   ? 4
                          : name == "W_U"                            ? 5
                                                                     : 6;

@@ -63,7 +63,7 @@ class PartCollector final : public Listener {
         add_constant(StreamPart::Kind::attention_bias, layer, prefix + "attn_bias", [&](int64_t i) { return bias.at<float>(i); });
       if (spec_.residual_scale != 1) rescale(first_of_attention_, spec_.residual_scale);
     } else if (rest == "hook_attn_out") {  // as it is added to the stream
-      add(StreamPart::Kind::convolution, layer, -1, prefix + (model_.layer(layer).delta ? "delta" : "conv"), value, 0);
+      add(StreamPart::Kind::convolution, layer, -1, prefix + mixer_of(layer), value, 0);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);
     } else if (rest == "hook_per_layer_out") {
@@ -88,6 +88,12 @@ class PartCollector final : public Listener {
   }
 
  private:
+  // What its hooks are called by, in the place of "attn".
+  std::string mixer_of(int64_t layer) const {
+    if (!model_.layer(layer).delta) return "conv";
+    return model_.record().hook("blocks." + std::to_string(layer) + ".ssm.hook_z") != nullptr ? "ssm" : "delta";
+  }
+
   FrozenNorm norm_of(int64_t layer, const std::string& name) const {
     return frozen_norm(weights_, model_.layer(layer), "blocks." + std::to_string(layer) + "." + name);
   }

@@ -28,6 +28,14 @@ void draw_decays(float* w, size_t n, uint64_t seed, uint64_t stream) {
     w[i] = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(philox(seed, i, stream)[0]) * 0x1p-32));
 }
 
+// n biases whose softplus is even in the logarithm from 0.001 to 0.1: a state space's steps of time, from slow heads to quick ones.
+void draw_time_steps(float* w, size_t n, uint64_t seed, uint64_t stream) {
+  for (size_t i = 0; i < n; ++i) {
+    const double delta = 0.001 * std::pow(100.0, static_cast<double>(philox(seed, i, stream)[0]) * 0x1p-32);
+    w[i] = static_cast<float>(std::log(std::expm1(delta)));
+  }
+}
+
 }  // namespace
 
 void initialize(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
@@ -42,8 +50,16 @@ void initialize(const Parameters& parameters, const Model& model, const InitRule
       draw(w, p.count, 0, rule.kind == InitRule::Kind::scale_preserving ? of_taps : rule.std, seed, stream);
       continue;
     }
-    if (ours.ends_with(".delta.A")) {
+    if (ours.ends_with(".delta.A") || ours.ends_with(".ssm.A")) {
       draw_decays(w, p.count, seed, stream);
+      continue;
+    }
+    if (ours.ends_with(".ssm.dt_bias")) {
+      draw_time_steps(w, p.count, seed, stream);
+      continue;
+    }
+    if (ours.ends_with(".ssm.D")) {
+      std::fill_n(w, p.count, 1.0f);
       continue;
     }
     if (ours.ends_with(".delta.dt_bias") || ours.ends_with(".delta.norm.w")) {  // 1 whatever the other norms' weights mean

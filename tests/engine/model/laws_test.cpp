@@ -99,12 +99,15 @@ TEST_P(Law, HeadResultsAndTheBiasSumToTheOutput) {
   std::map<std::string, const Vector*> biases;
   for (const TensorLine& line : model().tensors())
     if (line.vector != nullptr) biases[line.ours] = line.vector;
-  Recorder seen({{"*hook_result"}, {"*attn.hook_out"}, {"*delta.hook_out"}});
+  Recorder seen({{"*hook_result"}, {"*attn.hook_out"}, {"*delta.hook_out"}, {"*ssm.hook_out"}});
   run({tokens(11)}, {}, &seen);
   for (int64_t layer = 0; layer < model().shape().n_layers; ++layer) {
     const std::optional<DeltaSpec> delta = model().layer(layer).delta;
     if (!model().layer(layer).has_attention() && !delta) continue;
-    const std::string block = "blocks." + std::to_string(layer) + (delta ? ".delta." : ".attn.");
+    const std::string block = "blocks." + std::to_string(layer) +
+                              (!delta                                                                                ? ".attn."
+                               : model().record().hook("blocks." + std::to_string(layer) + ".ssm.hook_z") != nullptr ? ".ssm."
+                                                                                                                     : ".delta.");
     const Recorder::Value &result = seen.values().at(block + "hook_result"), &out = seen.values().at(block + "hook_out");
     const auto n_heads = static_cast<size_t>(delta ? delta->n_heads : model().shape().n_heads),
                d = static_cast<size_t>(model().shape().d_model);

@@ -412,6 +412,26 @@ TEST(Refusals, SettingsOfPhiAndOlmoe) {
   EXPECT_CONTAINS(Changed("olmoe").set("num_experts_per_tok", 6).message(), "is more than the 5 experts there are");
 }
 
+TEST(Refusals, SettingsOfMamba2) {
+  EXPECT_CONTAINS(Changed("mamba2").set("n_groups", 3).message(), "expected a multiple of the number of groups (3)");
+  EXPECT_CONTAINS(Changed("mamba2").set("expand", 3).message(), "must be expand * hidden_size (48)");
+  EXPECT_CONTAINS(Changed("mamba2").set("state_size", 1 << 20).message(), "is more than a state-space layer here may have");
+  EXPECT_CONTAINS(Changed("mamba2").set("state_size", 7).message(), "tensor \"backbone.layers.0.mixer.in_proj.weight\" is");
+  EXPECT_CONTAINS(Changed("mamba2").set("time_step_limit", {0.5, 0.1}).message(), "is no range; expected two numbers");
+  EXPECT_CONTAINS(Changed("mamba2").set("use_bias", true).message(), "lacks the tensor \"backbone.layers.0.mixer.in_proj.bias\"");
+  EXPECT_CONTAINS(Changed("mamba2").set("use_conv_bias", false).message(), "conv1d.bias");
+  EXPECT_CONTAINS(Changed("mamba2").set("sliding_window", 8).message(), "sliding_window");
+  // As transformers 5 writes it, and as Python does.
+  const Changed bare("mamba2");
+  bare.loads();
+  std::string text = read_json(bare.dir() + "/config.json").dump();
+  const std::string named = R"({"__float__":"Infinity"})";
+  ASSERT_NE(text.find(named), text.npos);
+  text.replace(text.find(named), named.size(), "Infinity");
+  std::ofstream(bare.dir() + "/config.json") << text;
+  EXPECT_NO_THROW(open_model(bare.dir()));
+}
+
 TEST(Refusals, SettingsOfLfm2) {
   EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "full_attention"}).message(),
                   "has 2 entries; expected one for each of 3 layers");

@@ -248,6 +248,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                                                "gptj_bare_names",
                                                "lfm2_biases",
                                                "llama_mha_gelu",
+                                               "mamba2_one_group",
                                                "olmoe_stacked",
                                                "opt_no_biases",
                                                "phi_grouped",

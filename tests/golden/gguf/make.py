@@ -130,6 +130,7 @@ def name_in_gguf(names, name):
     for theirs, ours in (("router.scale", "ffn_gate_inp.scale"), ("router.per_expert_scale", "ffn_down_exps.scale")):
         if name.endswith(theirs):
             return f"blk.{name.split('.')[2]}.{ours}"
+    name = name.replace(".dt_bias", ".dt_proj.bias")
     if name.endswith(("layer_scalar", "experts.gate_up_proj", "experts.down_proj")):
         name += ".weight"
     return names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -149,7 +150,13 @@ def tensors_of(folder, config):
             w = w + 1
         if ".query_key_value." in name and arch != "falcon":  # each head's queries, keys and values: those of all heads side by side
             w = w.reshape(config.get("num_attention_heads", config.get("n_head")), 3, -1, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)
-        if name.endswith(".conv.conv.weight"):
+        if name.endswith(".A_log"):
+            w = -np.exp(w)
+        if name.endswith((".A_log", ".mixer.D")):
+            w = w.reshape(-1, 1)
+        if name.endswith("mixer.norm.weight"):
+            w = w.reshape(config["n_groups"], -1)
+        if name.endswith((".conv.conv.weight", ".conv1d.weight")):
             w = w.squeeze(1)
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
@@ -172,6 +179,21 @@ def add_lfm2(writer, c):
     writer.add_layer_norm_rms_eps(c["norm_eps"])
 
 
+def add_mamba2(writer, c):
+    writer.add_context_length(2**20)
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_ssm_conv_kernel(c["conv_kernel"])
+    writer.add_ssm_inner_size(c["num_heads"] * c["head_dim"])
+    writer.add_ssm_state_size(c["state_size"])
+    writer.add_ssm_time_step_rank(c["num_heads"])
+    writer.add_ssm_group_count(c["n_groups"])
+    writer.add_layer_norm_rms_eps(c["layer_norm_epsilon"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+
 def add_gpt_neox(writer, c):
     writer.add_context_length(c["max_position_embeddings"])
     writer.add_embedding_length(c["hidden_size"])
@@ -185,7 +207,7 @@ def add_gpt_neox(writer, c):
 
 
 def add_config(writer, c):
-    own = {"gpt_neox": add_gpt_neox, "phi3": add_phi3, "lfm2": add_lfm2, "gemma4_text": add_gemma4}.get(c["model_type"])
+    own = {"gpt_neox": add_gpt_neox, "phi3": add_phi3, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4}.get(c["model_type"])
     if own:
         return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)

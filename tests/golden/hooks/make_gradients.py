@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
 
-import make, make_qwen3_5
+import make, make_mamba2, make_qwen3_5
 from make import HERE, T
 
 METRICS = ("cross_entropy", "logit_difference", "log_probability", "kl_divergence", "sum_of_squares", "autoencoder")
@@ -202,16 +202,24 @@ def of_qwen3_5(_):
 
 
 def of_classic(name):
+    return of_formulas(lambda **how: make.classic(name, **how), rms=False)
+
+
+def of_mamba2(_):
+    return of_formulas(make_mamba2.made, rms=True)
+
+
+def of_formulas(made_by, rms):
     values, found, sizes = [], [], []
     for splice in (None, autoencoder):
-        made = make.classic(name, graph=True, splice=splice)
+        made = made_by(graph=True, splice=splice)
         ids = made.pop("ids").long()
         metrics = metrics_of(made["hook_logits"], ids)
         for metric in metrics[1:2] if splice else metrics:
             gradients = gradients_of(metric, made.values())
             out, derived = {k: gradients[id(v)] for k, v in made.items()}, OfValues({k: v.detach() for k, v in made.items()})
             for norm in [k.removesuffix(".hook_normalized") for k in out if k.endswith(".hook_normalized")]:
-                derived.norm_hooks(out, norm, None, out[norm + ".hook_normalized"], 0, False)
+                derived.norm_hooks(out, norm, None, out[norm + ".hook_normalized"], 0, rms)
             each_result(out)
             values.append(metric.item())
             found.append(out)
@@ -223,7 +231,7 @@ def main():
     (HERE / "gradients").mkdir(exist_ok=True)
     for name in sys.argv[1:] or sorted(p.stem for p in HERE.glob("*.safetensors")):
         with in_double():
-            of = of_qwen3_5 if name == "qwen3_5" else of_classic if name.startswith("classic") else of_transformers
+            of = of_mamba2 if name == "mamba2" else of_qwen3_5 if name == "qwen3_5" else of_classic if name.startswith("classic") else of_transformers
             values, found, sizes = of(name)
         names = sorted(found[0])
         table = np.zeros((len(names), len(METRICS), 5))

@@ -37,6 +37,8 @@ gemma4_moe  two of five experts beside the MLP of each layer; in the last, globa
 gpt_oss     a window of 8 in layers 0 and 2; two of four experts, whose gates and ups reach their limits of 7; sinks of about
             the size of scores; YaRN from a context of 32 by a factor of 4
 lfm2    convolutions over three positions in layers 0 and 2, attention in layer 1, whose pattern is attn.1
+mamba2  no attention: two layers with a state of 6 numbers for each of a head's 8, two groups of two heads; convolutions over four
+        positions
 The files of mixtral and qwen3_moe hold a tensor for each expert, as published ones do, and so do train.safetensors and
 train.json; transformers holds them stacked. Between an expert that is chosen and one that is not lies more than 3e-3 in every
 prompt. Those with norms of queries and keys have weights far from one in them, which golden_lib would leave near it.
@@ -47,7 +49,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config,
+    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config, Mamba2Config,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -116,6 +118,8 @@ def specs(tokenizers):
     yield "ernie4_5", dict(config=Ernie4_5Config(**pair, head_dim=6, rope_parameters=rope, tie_word_embeddings=True), emb_std=0.5, seed=20274, longest=32)
     yield "hunyuan", dict(config=HunYuanDenseV1Config(**pair, head_dim=6, rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, alpha=10.0, factor=1.0)), emb_std=0.7, seed=20275, longest=32)
     yield "olmoe", dict(config=OlmoeConfig(**{**grouped, "intermediate_size": 16}, rope_parameters=rope, num_experts=5, num_experts_per_tok=2), emb_std=1.0, seed=20266, longest=32)
+    yield "mamba2", dict(config=Mamba2Config(vocab_size=48, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, state_size=6, n_groups=2, conv_kernel=4, chunk_size=8, pad_token_id=0, bos_token_id=2, eos_token_id=1),
+                         emb_std=0.5, seed=20290, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 
@@ -143,6 +147,11 @@ def with_head_norms(randomize):
                     p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type == "gemma3_text" else 1.0))
                     if getattr(model.config, "num_kv_shared_layers", 0):  # scores without a scale in many layers
                         p.mul_(0.6)
+                if getattr(model.config, "state_size", 0):  # wide decays, steps of time and factors
+                    n = torch.randn(p.shape, generator=g)
+                    for end, values in (("A_log", n), ("dt_bias", n - 1), ("mixer.D", 1 + 0.5 * n), ("mixer.norm.weight", 1 + 0.5 * n), ("conv1d.weight", 0.6 * n), ("embeddings.weight", 0.7 * n)):
+                        if name.endswith(end):
+                            p.copy_(values)
             for name, b in sorted(model.named_buffers()):
                 if name.endswith("layer_scalar"):
                     b.copy_(0.75 + 0.5 * torch.rand(b.shape, generator=g) if model.config.num_kv_shared_layers else 0.5 + torch.rand(b.shape, generator=g))
@@ -188,9 +197,23 @@ def with_other_norms(final_norm):
     """`final_norm`, which knows other families' names for it, too."""
     def norm_of(model):
         base = getattr(model.base_model, "decoder", model.base_model)
-        own = (getattr(base, name, None) for name in ("embedding_norm", "final_layer_norm", "final_layernorm"))
+        own = (getattr(base, name, None) for name in ("embedding_norm", "final_layer_norm", "final_layernorm", "norm_f"))
         return next((norm for norm in own if norm is not None), None) or final_norm(model)
     return norm_of
+
+
+def with_hidden_states_as_others():
+    """Mamba 2's begin behind the first layer and end with two of the last."""
+    from transformers.models.mamba2 import modeling_mamba2 as modeling
+    forward = modeling.Mamba2Model.forward
+
+    def as_others(self, input_ids=None, **how):
+        out = forward(self, input_ids, **how)
+        if out.hidden_states:
+            out.hidden_states = (self.embeddings(input_ids), *out.hidden_states[:-2], out.hidden_states[-1])
+        return out
+    modeling.Mamba2Model.forward = as_others
+    modeling.Mamba2CausalLMOutput.attentions = ()
 
 
 def name_layers_with_attention(folder, types):
@@ -264,6 +287,7 @@ def main():
     golden_lib.randomize = with_head_norms(golden_lib.randomize)
     golden_lib.final_norm = with_other_norms(golden_lib.final_norm)
     with_plain_experts()
+    with_hidden_states_as_others()
     for name, how in specs(HERE.parent / "tokenizers"):
         if not sys.argv[2:] or name in sys.argv[2:]:
             golden_lib.make(os.path.join(HERE, name), **how)

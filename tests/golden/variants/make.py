@@ -20,7 +20,7 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig,
+from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig, Mamba2Config,
                           MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 from transformers.models.falcon.modeling_falcon import FalconLinear
 
@@ -229,6 +229,8 @@ VARIANTS = {
                                    rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "transformer.", False),
     "exaone4_full": (Exaone4Config(**TINY, sliding_window=None, layer_types=["full_attention"] * 2, rope_parameters=LLAMA3, tie_word_embeddings=True), legacy_rope, "model.", False),
     "ernie4_5_biases": (Ernie4_5Config(**TINY, head_dim=6, use_bias=True, tie_word_embeddings=False, hidden_act="gelu", rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "", False),
+    "mamba2_one_group": (Mamba2Config(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_heads=3, head_dim=16, n_groups=1, state_size=5, conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True,
+                                      time_step_limit=(0.4, 0.9), layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None, pad_token_id=None), None, "backbone.", False),
     "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
@@ -262,7 +264,10 @@ def prompts(g, vocab):
 def run(model, ids):
     with torch.no_grad():
         out = model(ids[None], output_hidden_states=True, use_cache=False)
-    return {"logits": out.logits[0], **{f"hidden.{i}": h[0] for i, h in enumerate(out.hidden_states)}}
+    states = out.hidden_states
+    if model.config.model_type == "mamba2":  # begins behind the first layer and ends with two of the last
+        states = (model.get_input_embeddings()(ids[None]), *states[:-2], states[-1])
+    return {"logits": out.logits[0], **{f"hidden.{i}": h[0] for i, h in enumerate(states)}}
 
 
 def distance(wide, narrow):

@@ -23,7 +23,7 @@ Json embedded_json(const std::string& name) {
 int64_t& part_of(std::string_view name, ByPart& parts) {
   const auto within = [&](std::string_view part) { return name.find(part) != name.npos; };
   if (name.starts_with("W_E") || name == "W_pos" || name == "W_type") return parts.embedding;
-  if (within(".attn.") || within(".conv.") || within(".delta.")) return parts.mixers;
+  if (within(".attn.") || within(".conv.") || within(".delta.") || within(".ssm.")) return parts.mixers;
   if (within(".mlp.") || within("per_layer")) return parts.mlps;
   if (name == "W_U" || name == "b_U") return parts.head;
   return parts.norms;

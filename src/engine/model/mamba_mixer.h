@@ -1,0 +1,54 @@
+#pragma once
+// Mamba 2's mixer, which takes attention's place in whole models and in some layers of others.
+// T rows of the step, D d_model; M heads of P numbers, S d_state, U groups, K taps of the convolution; I = M·P, C = I + 2U·S.
+#include <string>
+
+#include "model/config.h"
+#include "model/part_list.h"
+#include "ops/dry_run.h"
+#include "ops/state_space.h"
+
+namespace vitrine {
+
+struct MambaSpec {
+  DeltaSpec sizes;  // n_heads M, n_key_heads U, d_key S, d_value P, taps K
+  bool bias = false, conv_bias = true;
+  Activation activation = Activation::silu;
+  TimeStepLimits limits = {};
+  NormSpec norm;
+  int64_t norm_groups = 1;  // each of which is normalized by itself
+  int64_t inner() const { return sizes.n_heads * sizes.d_value; }
+};
+
+struct Mamba {
+  Weight W_Z, W_xBC, W_dt;   // [I, D], [C, D], [M, D]: gates, what the convolution reads, steps of time
+  Vector kernel, conv_bias;  // [C, K], [C]
+  Vector dt_bias, A, skip;   // [M]
+  Vector norm;               // [I]
+  Vector no_weight;          // RMSNorm's own
+  Weight W_O;                // [D, I]
+  MambaSpec spec = {};
+
+  /// Of x [T, D], an update of the stream [T, D]. Hook points under "ssm": hook_pre (the convolution before its activation),
+  /// hook_x, hook_B, hook_C, hook_time_step, hook_log_decay, hook_state_z, hook_z, hook_gate, hook_gated_z, norm's three,
+  /// hook_normed_z, hook_result, hook_out.
+  Tensor operator()(Context& ctx, const Tensor& x, const Step& step, int layer) const;
+};
+
+/// Its tensors; `files` begins their names in a Hugging Face file ("mixer").
+void add_mamba(PartList& list, Mamba& mamba, const std::string& files);
+
+/// What a config.json calls its sizes, and what they are where it leaves them out.
+struct MambaKeys {
+  struct Size {
+    const char* key;
+    int64_t absent;
+  };
+  Size n_heads, n_groups, d_state, d_head, taps;
+};
+/// Sizes and limits of the steps, from a config.json, or from GGUF's ssm.* keys. Errors: FileError naming the key of a size that
+/// is absurd, or no multiple where it must be.
+MambaSpec read_mamba(const ModelConfig& config, const MambaKeys& names);
+void write_mamba(Json& keys, const MambaSpec& spec, const MambaKeys& names, ConfigFormat format);
+
+}  // namespace vitrine
