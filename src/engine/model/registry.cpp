@@ -31,6 +31,7 @@
   FAMILY(smollm3)                \
   FAMILY(granite)                \
   FAMILY(granitemoehybrid)       \
+  FAMILY(granitehybrid)          \
   FAMILY(olmoe)                  \
   FAMILY(phi)                    \
   FAMILY(phi3)                   \

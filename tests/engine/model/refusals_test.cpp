@@ -466,12 +466,15 @@ TEST(Refusals, SettingsOfQwen35) {
 }
 
 TEST(Refusals, WhatGranite4HasBeyondGranite3) {
-  EXPECT_CONTAINS(Changed("granite4").set("num_local_experts", 8).message(),
-                  "\"num_local_experts\" is 8; is not supported; expected 0");
+  EXPECT_CONTAINS(Changed("granite4").set("num_local_experts", 8).set("num_experts_per_tok", 2).message(),
+                  "lacks the tensor \"model.layers.0.block_sparse_moe.router.layer.weight\"");
   EXPECT_CONTAINS(Changed("granite4").config([](Json& c) { c.erase("num_local_experts"); }).message(), "\"num_local_experts\"");
-  EXPECT_CONTAINS(Changed("granite4").set("layer_types", {"mamba", "attention"}).message(),
-                  "names Mamba layers, which are not supported; expected attention alone");
-  EXPECT_CONTAINS(Changed("granite4").set("layer_types", nullptr).message(), "without a list all are Mamba layers");
+  EXPECT_CONTAINS(Changed("granite4").set("layer_types", {"conv", "attention"}).message(),
+                  "holds \"conv\"; expected attention or mamba");
+  EXPECT_CONTAINS(Changed("granite4").set("layer_types", {"attention", "mamba"}).message(), "layers.1.mamba.in_proj.weight");
+  EXPECT_CONTAINS(Changed("granite4").set("layer_types", nullptr).message(),
+                  "layers.0.mamba.in_proj.weight");  // all are Mamba layers
+  EXPECT_CONTAINS(Changed("granite4").set("layer_types", {"mamba"}).message(), "expected one for each of 2 layers");
   EXPECT_CONTAINS(Changed("granite4").set("position_embedding_type", "learned").message(), "expected rope, nope or null");
   for (const char* factor : {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"})
     EXPECT_CONTAINS(Changed("granite").set(factor, 0.0).message(), "\"" + std::string(factor) + "\" is 0.0; must be above 0");

@@ -207,6 +207,19 @@ TEST(ToGgufGranite4, TheFileOfTheConverterRuns) {
                gold.tolerance());
 }
 
+// And those with Mamba layers and experts, of variants.
+TEST(ToGgufGranite4, HybridFilesOfTheConverterRun) {
+  ThreadPool pool(2);
+  for (const std::string name : {"granite4_hybrid", "granite4_experts"}) {
+    SCOPED_TRACE(name);
+    const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/" + name + "/golden.safetensors");
+    const OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf");
+    for (const std::string prompt : {"0/", "1/"})
+      expect_forward(run_forward(*opened.model, ids_of(golden_tensor(golden, prompt + "ids")), {.f32 = true}, pool), golden,
+                     prompt, tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
+  }
+}
+
 // Every variant of a family either has a GGUF form, which gives the same numbers, or is refused by name.
 TEST(ToGgufVariants, RunAlikeOrAreRefused) {
   ThreadPool pool(2);

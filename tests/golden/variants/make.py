@@ -229,6 +229,10 @@ VARIANTS = {
                                    rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "transformer.", False),
     "exaone4_full": (Exaone4Config(**TINY, sliding_window=None, layer_types=["full_attention"] * 2, rope_parameters=LLAMA3, tie_word_embeddings=True), legacy_rope, "model.", False),
     "ernie4_5_biases": (Ernie4_5Config(**TINY, head_dim=6, use_bias=True, tie_word_embeddings=False, hidden_act="gelu", rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "", False),
+    "granite4_hybrid": (GraniteMoeHybridConfig(**{**TINY, "num_hidden_layers": 3}, **GRANITE, shared_intermediate_size=21, num_local_experts=0, num_experts_per_tok=0, layer_types=["linear_attention", "full_attention", "linear_attention"],
+                                               mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=5, mamba_d_conv=3, tie_word_embeddings=True), None, "", False),
+    "granite4_experts": (GraniteMoeHybridConfig(**{**TINY, "intermediate_size": 11}, **GRANITE, shared_intermediate_size=13, num_local_experts=5, num_experts_per_tok=2, layer_types=["linear_attention", "full_attention"],
+                                                mamba_n_heads=3, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=6, mamba_d_conv=4, position_embedding_type="rope"), None, "", False),
     "mamba2_one_group": (Mamba2Config(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_heads=3, head_dim=16, n_groups=1, state_size=5, conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True,
                                       time_step_limit=(0.4, 0.9), layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None, pad_token_id=None), None, "backbone.", False),
     "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
@@ -331,6 +335,9 @@ def make_variant(name):
     tensors = {new + n.removeprefix(old) if n.startswith(old) else n: p for n, p in [*model.named_parameters(), *kept.items()]}
     if config.model_type == "gpt_neox":  # transformers calls the file's embed_out lm_head
         tensors = {n.replace("lm_head", "embed_out"): p for n, p in tensors.items()}
+    if name == "granite4_experts":  # as published files call them
+        for new, published in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"), ("router.weight", "router.layer.weight")):
+            tensors = {n.replace("block_sparse_moe." + new, "block_sparse_moe." + published): p for n, p in tensors.items()}
     if name == "gemma4_multimodal":
         layers = "model.language_model.layers."
         unread = {f"{layers}{i}.self_attn.{m}.weight": tensors[f"{layers}{giver}.self_attn.{m}.weight"] for i, giver in ((3, 2), (4, 0)) for m in ("k_proj", "v_proj", "k_norm")}
