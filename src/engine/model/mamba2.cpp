@@ -10,7 +10,7 @@ namespace vitrine {
 namespace {
 
 constexpr MambaKeys kKeys{{"num_heads", 128}, {"n_groups", 8}, {"state_size", 128}, {"head_dim", 64}, {"conv_kernel", 4}};
-constexpr int64_t kGgufContext = 1 << 20;  // which llama.cpp's converter writes, though there is no limit
+constexpr int64_t kContext = 1 << 20;  // there is no limit: the number that llama.cpp's converter writes
 
 struct Mamba2Config : ModelShape {
   NormSpec norm;
@@ -75,6 +75,7 @@ std::unique_ptr<Model> read_mamba2(const ModelConfig& config) {
   c.n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
   c.vocab_size = keys.positive("vocab_size", {}, config.gguf ? std::optional<int64_t>() : 32768);
   check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
+  c.context_length = keys.positive("context_length", {}, kContext);
   c.norm = {.eps = read_eps(config, "layer_norm_epsilon", "attention.layer_norm_rms_epsilon", 1e-5)};
   c.mixer = read_mamba(config, kKeys);
   c.mixer.norm = c.norm;
@@ -82,7 +83,7 @@ std::unique_ptr<Model> read_mamba2(const ModelConfig& config) {
   c.mixer.conv_bias = keys.flag("use_conv_bias", {}, true);
   c.tied = keys.flag("tie_word_embeddings", {}, false);
   if (config.gguf) {
-    keys.ignore({"context_length", "feed_forward_length", "attention.head_count", "attention.head_count_kv"});
+    keys.ignore({"feed_forward_length", "attention.head_count", "attention.head_count_kv"});
     return std::make_unique<Mamba2>(c);
   }
   const int64_t expand = keys.positive("expand", {}, 2);
@@ -101,7 +102,7 @@ Json Mamba2::config(ConfigFormat format) const {
   Json keys;
   if (format == ConfigFormat::gguf) {
     keys = write_gguf_sizes(c, "attention.layer_norm_rms_epsilon", c.norm.eps);
-    keys["context_length"] = kGgufContext;
+    keys["context_length"] = c.context_length;
     keys["attention.head_count"] = 0;
     if (!c.mixer.conv_bias) keys["use_conv_bias"] = false;  // a word of our own
   } else {

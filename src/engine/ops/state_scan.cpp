@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/error.h"
 #include "kernels/reference/backward.h"
@@ -121,11 +122,20 @@ struct Strip {
   size_t d_key, d_value, first, n;
   // Zeros where it has no columns, or `from` is null.
   void take(const T* from, T* strip) const {
-    std::fill(strip, strip + d_key * kScanColumns, T{0});
-    for (size_t i = 0; i < d_key && from != nullptr; ++i) std::copy_n(from + i * d_value + first, n, strip + i * kScanColumns);
+    if (from == nullptr || n < kScanColumns) std::fill(strip, strip + d_key * kScanColumns, T{0});
+    for (size_t i = 0; i < d_key && from != nullptr; ++i) copy(from + i * d_value + first, strip + i * kScanColumns);
   }
   void put(const T* strip, T* to) const {
-    for (size_t i = 0; i < d_key; ++i) std::copy_n(strip + i * kScanColumns, n, to + i * d_value + first);
+    for (size_t i = 0; i < d_key; ++i) copy(strip + i * kScanColumns, to + i * d_value + first);
+  }
+
+ private:
+  // A row of a whole strip without a call.
+  void copy(const T* from, T* to) const {
+    if (n == kScanColumns)
+      std::memcpy(to, from, kScanColumns * sizeof(T));
+    else
+      std::copy_n(from, n, to);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/table.h"
 #include "ops/dry_run.h"
 #include "ops/elementwise.h"
 #include "ops/rows.h"
@@ -61,6 +62,15 @@ struct ScaleNode {
 template <class T>
 T factor_of(const Vector& w, int64_t head, bool is_log) {
   return is_log ? -std::exp(w.at<T>(head)) : w.at<T>(head);
+}
+
+template <class T>
+void multiply(const T* a, const T* b, int64_t n, T* y) {
+  if constexpr (std::is_same_v<T, float>) {
+    kernels().gate(Activation::none, a, b, static_cast<size_t>(n), y);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
+  }
 }
 
 void scale_heads_backward(Context& ctx, Tape& tape, const ScaleNode& node) {
@@ -130,15 +140,17 @@ Tensor scale_heads(Context& ctx, const Tensor& x, const Vector& w, bool is_log) 
     throw ShapeError("scale_heads: x " + x.shape().text() + " with " + std::to_string(w.size) +
                      " factors; expected [rows, heads] or [rows, heads, d] and one for every head");
   const Tensor y = ctx.empty(x.shape());
-  const int64_t d = x.row_size() / w.size;
+  const auto scratch = ctx.frame();
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
+    // As many as a row has numbers, so that a row is one product.
+    T* const factors = ctx.scratch<T>(static_cast<size_t>(x.row_size()));
+    const int64_t d = x.row_size() / w.size;
+    ctx.run(1, false, [&](int64_t, int) {
+      for (int64_t head = 0; head < w.size; ++head) std::fill_n(factors + head * d, d, factor_of<T>(w, head, is_log));
+    });
     parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
-      for (int64_t head = 0; head < w.size; ++head) {
-        const T factor = factor_of<T>(w, head, is_log);
-        for (int64_t r = first; r < first + n; ++r)
-          for (int64_t j = head * d; j < (head + 1) * d; ++j) y.row<T>(r)[j] = factor * x.row<T>(r)[j];
-      }
+      for (int64_t r = first; r < first + n; ++r) multiply(factors, x.row<T>(r), x.row_size(), y.row<T>(r));
     });
   });
   if (Tape* tape = ctx.tape()) tape->record(&scale_heads_backward, ScaleNode{x, y, &w, is_log});

@@ -182,6 +182,18 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
   links.push_back({{"delta.hook_gated_z"}, "delta.hook_result"});
   links.push_back({{"delta.hook_result"}, "delta.hook_out"});
   links.push_back({{"delta.hook_out"}, "hook_attn_out"});
+  for (const char* read : {"ssm.hook_x", "ssm.hook_B", "ssm.hook_C"}) links.push_back({{"ssm.hook_pre"}, read});
+  links.push_back({{"ssm.hook_time_step"}, "ssm.hook_log_decay"});
+  links.push_back({{"ssm.hook_x", "ssm.hook_B", "ssm.hook_C", "ssm.hook_time_step", "ssm.hook_log_decay"}, "ssm.hook_state_z"});
+  links.push_back({{"ssm.hook_state_z", "ssm.hook_x"}, "ssm.hook_z"});
+  links.push_back({{"ssm.hook_z", "ssm.hook_gate"}, "ssm.hook_gated_z"});
+  links.push_back({{"ssm.hook_gated_z"}, "ssm.norm.hook_normalized"});
+  links.push_back({{"ssm.norm.hook_normalized"}, "ssm.hook_normed_z"});
+  links.push_back({{"ssm.hook_normed_z"}, "ssm.hook_result"});
+  links.push_back({{"ssm.hook_result"}, "ssm.hook_out"});
+  links.push_back({{"ssm.hook_out"}, "hook_attn_out"});
+  for (const char* read : {"ssm.hook_pre", "ssm.hook_time_step", "ssm.hook_gate"})
+    links.push_back({{"ln1.hook_normalized"}, read});
   for (const std::string norm : {"ln1", "ln2", "ln1_post", "ln2_post"})
     links.push_back({{norm + ".hook_normalized_pre"}, norm + ".hook_normalized"});
   if (after) {
@@ -237,7 +249,8 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       Transplant transplant(donor, put);
       run(engine, Step::of(ids), &transplant);
       const FloatVector &made = transplant.seen.at(block + to).values, &expected = donor.at(block + to).values;
-      if (to == "attn.hook_out" || to == "delta.hook_out") {  // replaced results are summed head by head, W_O's product is not
+      if (to == "attn.hook_out" || to == "delta.hook_out" ||
+          to == "ssm.hook_out") {  // replaced results are summed head by head, W_O's product is not
         EXPECT_CLOSE(made, expected, (Tolerance{.abs = 1e-5, .rel = 1e-5})) << block << to;
       } else {
         EXPECT_EQ(made, expected) << block << to;

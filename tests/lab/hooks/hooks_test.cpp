@@ -35,7 +35,8 @@ TEST_P(HooksOfEveryFamily, ShapesAreKnownBeforeTheRun) {
     const std::vector<int32_t> ids(static_cast<size_t>(rows), 7);
     for (const char* request : {"*", "*[heads=1:3]", "*[positions=-1]", "*[heads=0,positions=0:1]"}) {
       if ((engine.shape().n_kv_heads == 1 || GetParam() == "gemma4_moe") && std::string(request).find("1:3") != std::string::npos)
-        continue;  // one key/value head
+        continue;                                                                                       // one key/value head
+      if (GetParam() == "mamba2" && std::string(request).find("heads") != std::string::npos) continue;  // no attention
       SCOPED_TRACE(std::string(request) + " at " + std::to_string(rows));
       const std::vector<std::string> requests = {request};
       const std::vector<Capture> captures = plan(engine, requests, rows);
@@ -69,7 +70,8 @@ TEST_P(HooksOfEveryFamily, TakenValuesEqualCopiedOnes) {
 TEST_P(HooksOfEveryFamily, SlicesAreThatPartOfTheWhole) {
   const std::vector<int32_t> ids = {5, 3, 7, 9, 11, 2};
   int64_t layer = 0;
-  while (!engine.model().layer(layer).has_attention()) ++layer;
+  while (layer < engine.shape().n_layers && !engine.model().layer(layer).has_attention()) ++layer;
+  if (layer == engine.shape().n_layers) GTEST_SKIP() << "no layer has attention";
   const std::string l = std::to_string(layer), block = "blocks." + l + ".";
   const std::vector<std::string> whole = {"pattern." + l, "q." + l, "resid_post." + l};
   const std::vector<std::string> sliced = {"pattern." + l + "[heads=1:3,positions=-2:]", "q." + l + "[heads=-1,positions=1]",

@@ -26,7 +26,9 @@ class TraceOfEveryFamily : public testing::TestWithParam<std::string> {
 
 TEST_P(TraceOfEveryFamily, ValuesAreTheReferences) {
   const GoldenPrompt prompt = gold.prompt("long");
-  const Trace made = trace(engine, prompt.ids, {.hooks = {"hook_logits", "pattern", "residual"}}, scratch / "t.safetensors");
+  std::vector<std::string> hooks = {"hook_logits", "residual"};
+  if (GetParam() != "mamba2") hooks.emplace_back("pattern");  // which has no attention
+  const Trace made = trace(engine, prompt.ids, {.hooks = hooks}, scratch / "t.safetensors");
   const Checkpoint file = open_safetensors(scratch / "t.safetensors");
   ASSERT_EQ(file.tensors().size(), made.tensors.size());
   size_t bytes = 0;
@@ -145,7 +147,7 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
   // The embedding lies the same way in both files.
   const auto embedding = std::find_if(expected.gradients.begin(), expected.gradients.end(), [](const auto& g) {
     return g.first.ends_with("wte.weight") || g.first.ends_with("embed_tokens.weight") || g.first.ends_with("embed_in.weight") ||
-           g.first.ends_with("word_embeddings.weight");
+           g.first.ends_with("embeddings.weight");
   });
   ASSERT_NE(embedding, expected.gradients.end());
   EXPECT_CLOSE(made.gradients.at("token_embd.weight").values, embedding->second.values, (Tolerance{.abs = 1e-5, .rel = 1e-4}));
