@@ -90,6 +90,8 @@ UnitWrites unit_writes(Engine& engine, std::span<const int32_t> ids, const Units
   const std::vector<std::string> known = engine.model().hook_names();
   const NamedWeights weights(*engine.opened().model);
   const Weight* const out = weights.find_matrix(mlp + "W_out");
+  if (out == nullptr && !engine.model().layer(result.layer).experts)
+    throw UsageError(fmt::format("layer {} of {} has no MLP, and so no units", result.layer, engine.name()));
   if (out == nullptr || std::find(known.begin(), known.end(), mlp + "hook_post") == known.end() ||
       engine.model().layer(result.layer).experts)
     throw UsageError(

@@ -237,6 +237,7 @@ TEST(ExplainCommand, TakesQuantizedFilesIdsAndOneToken) {
     EXPECT_EQ(outcome.json()["prompt"]["text"], nullptr) << name;
   }
   for (const std::string& name : Golden::all()) {
+    if (name == "mamba2") continue;  // has no attention, which the pages are about
     const Outcome outcome = vitrine({"explain", "--tokens", "5", "--model", golden_model(name), "--out", scratch / "one.html"});
     EXPECT_EQ(outcome.code, 0) << name << outcome.err;
   }

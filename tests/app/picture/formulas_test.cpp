@@ -674,7 +674,7 @@ TEST_P(PicturesOfEveryFamily, StepsQuoteLinesThatAreThere) {
             chapter_pictures().size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, PicturesOfEveryFamily, testing::ValuesIn(Golden::all()),
+INSTANTIATE_TEST_SUITE_P(Golden, PicturesOfEveryFamily, testing::ValuesIn(models_with_attention()),
                          [](const auto& test) { return test.param; });
 
 TEST(Pages, HoldTheDocumentAndTheBundleWhateverThePromptSays) {

@@ -25,6 +25,13 @@ inline PicturePrompt text_prompt(const Engine& engine, const std::string& text) 
   return prompt;
 }
 
+/// Golden models that pages are about.
+inline std::vector<std::string> models_with_attention() {
+  std::vector<std::string> names = Golden::all();
+  std::erase(names, "mamba2");
+  return names;
+}
+
 /// One picture of a document of its own.
 inline PictureJson picture_of(Engine& engine, const PicturePrompt& prompt, const std::string& name,
                               const PictureOptions& options = {}) {
