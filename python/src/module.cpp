@@ -139,8 +139,8 @@ Array normalized(Session& session, const nb::str& text, const Rows& x) {
     const auto frame = ctx.frame();
     static const Vector kNone;
     const bool biased = b != nullptr && *b;  // a LayerNorm may be without
-    const Tensor y = biased || !spec.rms ? layer_norm(ctx, "norm", all, *w, biased ? *b : kNone, norm)
-                                         : rms_norm(ctx, "norm", all, *w, norm);
+    const Tensor y =
+        biased || !spec.rms ? layer_norm(ctx, "norm", all, *w, biased ? *b : kNone, norm) : rms_norm(ctx, "norm", all, *w, norm);
     std::copy(y.data<float>(), y.data<float>() + y.count(), result.data());
   }
   return rows_of(std::move(result), rows, width);

@@ -28,7 +28,8 @@ void draw_decays(float* w, size_t n, uint64_t seed, uint64_t stream) {
     w[i] = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(philox(seed, i, stream)[0]) * 0x1p-32));
 }
 
-// n biases whose softplus is even in the logarithm from 0.001 to 0.1: a state space's steps of time, from slow heads to quick ones.
+// n biases whose softplus is even in the logarithm from 0.001 to 0.1: a state space's steps of time, from slow heads to quick
+// ones.
 void draw_time_steps(float* w, size_t n, uint64_t seed, uint64_t stream) {
   for (size_t i = 0; i < n; ++i) {
     const double delta = 0.001 * std::pow(100.0, static_cast<double>(philox(seed, i, stream)[0]) * 0x1p-32);

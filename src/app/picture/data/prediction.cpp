@@ -30,7 +30,8 @@ std::string label_of(const StreamPart& part) {
     case StreamPart::Kind::head: return fmt::format("layer {} head {}", part.layer, part.head);
     case StreamPart::Kind::attention_bias: return fmt::format("layer {} attention bias", part.layer);
     case StreamPart::Kind::convolution:
-      return fmt::format("layer {} {}", part.layer, part.name.ends_with("delta") || part.name.ends_with("ssm") ? "recurrence" : "convolution");
+      return fmt::format("layer {} {}", part.layer,
+                         part.name.ends_with("delta") || part.name.ends_with("ssm") ? "recurrence" : "convolution");
     case StreamPart::Kind::mlp: return fmt::format("layer {} MLP", part.layer);
     case StreamPart::Kind::per_layer: return fmt::format("layer {} per-layer embedding", part.layer);
     case StreamPart::Kind::norm_bias: return fmt::format("layer {} norm bias", part.layer);
