@@ -116,7 +116,11 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
   result.b = {b.name(), weight_dtypes(b)};
   std::vector<HookQuery> queries;
   std::vector<HookRequest> requests;
-  for (const char* hook : {"blocks.0.hook_resid_pre", "blocks.*.attn.hook_pattern", "blocks.*.hook_resid_post"}) {
+  std::vector<const char*> hooks = {"blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"};
+  const std::vector<LayerRecord>& layers = a.model().record().layers;
+  if (std::any_of(layers.begin(), layers.end(), [](const LayerRecord& layer) { return layer.has_attention(); }))
+    hooks.push_back("blocks.*.attn.hook_pattern");
+  for (const char* hook : hooks) {
     queries.push_back(parse_hook_query(hook));
     requests.push_back({.glob = hook});
   }
