@@ -232,7 +232,7 @@ VARIANTS = {
     "granite4_hybrid": (GraniteMoeHybridConfig(**{**TINY, "num_hidden_layers": 3}, **GRANITE, shared_intermediate_size=21, num_local_experts=0, num_experts_per_tok=0, layer_types=["linear_attention", "full_attention", "linear_attention"],
                                                mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=5, mamba_d_conv=3, tie_word_embeddings=True), None, "", False),
     "granite4_experts": (GraniteMoeHybridConfig(**{**TINY, "intermediate_size": 11}, **GRANITE, shared_intermediate_size=13, num_local_experts=5, num_experts_per_tok=2, layer_types=["linear_attention", "full_attention"],
-                                                mamba_n_heads=3, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=6, mamba_d_conv=4, position_embedding_type="rope"), None, "", False),
+                                                mamba_n_heads=3, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=6, mamba_d_conv=4), None, "", False),
     "mamba2_one_group": (Mamba2Config(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_heads=3, head_dim=16, n_groups=1, state_size=5, conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True,
                                       time_step_limit=(0.4, 0.9), layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None, pad_token_id=None), None, "backbone.", False),
     "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
