@@ -16,7 +16,7 @@ struct Dim {
 };
 
 /// Heads in GGUF's order: those that are first under their key head, then all that are second … A Hugging Face file has all of
-/// the first key head, then all of the second ….
+/// the first key head, then all of the second …. `each` 0: the order is the same, and GGUF holds the vector as `groups` rows.
 struct HeadTiles {
   int64_t groups = 0, each = 0;  // key heads, and heads under each of them
   int64_t size = 0;              // rows of one head (of a vector: numbers)

@@ -28,7 +28,7 @@ struct DropoutSpec {
 struct ConvSpec {
   int64_t taps = 0, channels = 0;
 };
-/// The gated delta rule (ops/gated_delta.h).
+/// The gated delta rule (ops/gated_delta.h), or a state space (ops/state_space.h) with its groups as key heads.
 struct DeltaSpec {
   int64_t n_heads = 0, n_key_heads = 0, d_key = 0, d_value = 0;
   int64_t taps = 0;      // of the convolution over queries, keys and values
@@ -38,7 +38,7 @@ struct DeltaSpec {
   int64_t states() const { return n_heads * d_key * d_value; }
   int64_t channels() const { return 2 * n_key_heads * d_key + n_heads * d_value; }
 };
-/// What decay_log() takes (ops/gated_delta.h).
+/// What decay_log() (ops/gated_delta.h) or scale_heads() (ops/state_space.h) takes.
 struct DecaySpec {
   bool is_log = true;
 };
