@@ -249,8 +249,11 @@ std::string Adapter::only_attached() const {
     for (const TensorLine* line : whole.tensor.parts) {
       if (line->vector == nullptr) continue;
       const std::string_view part = split_layer(line->ours).second;
-      const bool norm = part.ends_with(".w") || part.ends_with(".b"), bias = part.find("b_") != std::string_view::npos;
-      if (part != "b_U" && ((norm && (part.starts_with("ln") || part.find("norm") != std::string_view::npos)) || bias)) continue;
+      const auto has = [&](std::string_view word) { return part.find(word) != std::string_view::npos; };
+      const bool norm = (part.ends_with(".w") || part.ends_with(".b")) && (part.starts_with("ln") || has("norm"));
+      // Those of mixtures are read by rows in another order, those of convolutions and of the head by other ops.
+      const bool other = line->layout.experts > 0 || has("expert") || has("router") || has("conv") || part == "b_U";
+      if (!other && (norm || has("b_"))) continue;
       return "it changes the whole tensor \"" + whole.name +
              "\", which cannot be another for some texts only. Run it beside the "
              "model for all of them (--adapter), or merge it (vitrine convert)";

@@ -165,6 +165,7 @@ Magnitude magnitude_of(const Weight& w, const LowRank& adapter, int64_t j, float
 // The magnitudes of outputs [first, first + n).
 const Magnitude* magnitudes(Context& ctx, const Weight& w, const LowRank& adapter, int64_t first, int64_t n) {
   auto* const all = ctx.scratch<Magnitude>(static_cast<size_t>(n));
+  if (ctx.dry() != nullptr) return all;
   if (adapter.ratio != nullptr) {
     for (int64_t j = 0; j < n; ++j)
       all[j] = {adapter.magnitude.at<float>(first + j) / adapter.ratio[first + j], adapter.ratio[first + j]};

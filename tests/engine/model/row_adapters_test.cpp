@@ -277,6 +277,23 @@ TEST(ReadAdapter, LeavesTheModelAsItIsAndKeepsToItsBytes) {
   }
 }
 
+// Attention sinks are read by an op that knows no rows.
+TEST(ReadAdapter, WholeTensorsThatActOnAllRowsOnlyAreRefused) {
+  const Scratch scratch;
+  OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/variants/gpt_oss_default_rope");
+  std::filesystem::copy(lora_folder("gpt_oss_default_rope/adapter"), scratch / "adapter");
+  Json config = read_json(scratch / "adapter/adapter_config.json");
+  config["target_modules"] = config["target_parameters"] = Json::array();
+  scratch.write("adapter/adapter_config.json", config.dump());
+  const std::vector<float> sinks(static_cast<size_t>(opened.model->shape().n_heads), 0.5f);
+  write_safetensors(scratch / "adapter/adapter_model.safetensors",
+                    {{"base_model.model.model.layers.0.self_attn.sinks", DType::f32, {std::ssize(sinks)}, sinks.data()}}, {});
+  EXPECT_CONTAINS(message_of<FileError>([&] { read_adapter(opened, scratch / "adapter"); }), "for some texts only");
+  const std::vector<float> before = logits_with(*opened.model, {{3, 17, 4}}, {{}});
+  open_adapter(opened, scratch / "adapter");
+  EXPECT_NE(logits_with(*opened.model, {{3, 17, 4}}, {{}}), before);
+}
+
 TEST(ReadAdapter, NumbersThatAreNotFiniteAndOtherFilesAreRefused) {
   const OpenedModel opened = open_model(Golden::open("llama").model());
   const auto refusal = [&](const std::string& path) -> std::string {
