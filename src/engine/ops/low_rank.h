@@ -17,14 +17,14 @@ namespace vitrine {
 ///   rows       rows `rows` of W become those of A     (trained tokens); B is empty
 ///   whole      W becomes *whole                       for some rows of a step only; where all have it, Weight::data is changed
 struct LowRank {
-  Weight A;                      // [rank, in]
-  Weight B;                      // [out, rank]
-  double scale = 1;              // alpha / rank
-  double dropout = 0;            // of x, in training
-  uint64_t site = 0;             // of that dropout: the same for parts of one stacked matrix, which read the same x
-  Vector magnitude;              // DoRA: [out]; empty: none
-  const float* ratio = nullptr;  // DoRA: r [out] where nothing learns; null: it is computed in each run
-  std::vector<int64_t> rows;     // ascending
+  Weight A;                        // [rank, in]
+  Weight B;                        // [out, rank]
+  double scale = 1;                // alpha / rank
+  double dropout = 0;              // of x, in training
+  uint64_t site = 0;               // of that dropout: the same for parts of one stacked matrix, which read the same x
+  Vector magnitude = {};           // DoRA: [out]; empty: none
+  const float* ratio = nullptr;    // DoRA: r [out] where nothing learns; null: it is computed in each run
+  std::vector<int64_t> rows = {};  // ascending
   const Weight* whole = nullptr;
 };
 
