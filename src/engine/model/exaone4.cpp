@@ -76,6 +76,12 @@ std::unique_ptr<Model> read_exaone4(const ModelConfig& config) {
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
   c.rope = read_rope(config, c, {});
   c.windows = read_exaone_windows(config, c.n_layers);
+  const ConfigReader& keys = config.keys;
+  const bool none =
+      config.gguf ? !keys.has("attention.sliding_window") : keys.mentions("sliding_window") && !keys.has("sliding_window");
+  if (!none && !c.has_windows())
+    keys.fail(config.gguf ? "attention.sliding_window" : "sliding_window",
+              "is not null, but no layer has a window: the reference would turn nothing at all. Expected null");
   return std::make_unique<Exaone4>(c);
 }
 

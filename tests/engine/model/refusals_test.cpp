@@ -400,6 +400,7 @@ TEST(Refusals, OtherFormsOfFalcon) {
 TEST(Refusals, SettingsOfExaone4Ernie45AndHunyuan) {
   EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention"}).message(),
                   "has 1 entries; expected one for each of 2");
+  EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention", "full_attention"}).message(), "would turn nothing");
   EXPECT_CONTAINS(Changed("ernie4_5").set("use_bias", true).message(), "model.layers.0.self_attn.q_proj.bias");
   EXPECT_CONTAINS(Changed("ernie4_5").set("partial_rotary_factor", 0.5).message(), "every component of a head turns");
   EXPECT_CONTAINS(Changed("hunyuan").set("use_qk_norm", false).message(), "expected true");
