@@ -26,7 +26,7 @@ cohere  one norm without a bias for attention and MLP, which are added together;
 falcon  one norm for attention and MLP, which are added together; one key and value head, all in one matrix
 exaone4 norms behind each sub-layer alone and on each query and key; a window of 8 in the first layer, which alone turns
 ernie4_5    neighboring components turn together; two heads of 6 components in a stream of 16
-hunyuan     norms of queries and keys after they turned; the base of the angles stretched by an alpha of 10
+hunyuan     norms of queries and keys after they turned; the base of the angles stretched by an alpha of 4
 olmoe   two of five experts, whose weights are probabilities as they are; one norm over all queries, one over all keys
 glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
@@ -116,7 +116,7 @@ def specs(tokenizers):
     yield "falcon", dict(config=FalconConfig(**tiny, ffn_hidden_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters=rope), emb_std=0.7, seed=20272, longest=32)
     yield "exaone4", dict(config=Exaone4Config(**pair, rope_parameters=rope, sliding_window=8, sliding_window_pattern=2), emb_std=1.0, post_norm=-0.3, seed=20273, longest=32)
     yield "ernie4_5", dict(config=Ernie4_5Config(**pair, head_dim=6, rope_parameters=rope, tie_word_embeddings=True), emb_std=0.5, seed=20274, longest=32)
-    yield "hunyuan", dict(config=HunYuanDenseV1Config(**pair, head_dim=6, rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, alpha=10.0, factor=1.0)), emb_std=0.7, seed=20275, longest=32)
+    yield "hunyuan", dict(config=HunYuanDenseV1Config(**pair, head_dim=6, rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, alpha=4.0, factor=1.0)), emb_std=0.7, seed=20275, longest=32)
     yield "olmoe", dict(config=OlmoeConfig(**{**grouped, "intermediate_size": 16}, rope_parameters=rope, num_experts=5, num_experts_per_tok=2), emb_std=1.0, seed=20266, longest=32)
     yield "mamba2", dict(config=Mamba2Config(vocab_size=48, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, state_size=6, n_groups=2, conv_kernel=4, chunk_size=8, pad_token_id=0, bos_token_id=2, eos_token_id=1),
                          emb_std=0.5, seed=20290, longest=32)
