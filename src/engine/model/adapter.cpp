@@ -296,6 +296,8 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
     if (std::none_of(options.targets.begin(), options.targets.end(),
                      [&](const std::string& target) { return named_by(target, m); }))
       continue;
+    // One row is the gate of a shared expert, which all-linear does not mean.
+    if (m.out == 1 && std::find(options.targets.begin(), options.targets.end(), kAllLinear) != options.targets.end()) continue;
     if (options.rank > std::min(m.in, m.out))
       throw InputError("lora.rank is " + std::to_string(options.rank) + ", and " + m.name + " is [" + std::to_string(m.out) +
                        ", " + std::to_string(m.in) + "]: beyond " + std::to_string(std::min(m.in, m.out)) +

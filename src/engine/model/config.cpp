@@ -168,7 +168,9 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
                      : keys.positive("num_key_value_heads", {"attention.head_count_kv"}, n_kv_heads);
   check_heads(keys, c.n_heads, c.n_kv_heads);
   const std::initializer_list<std::string_view> in_gguf = {"attention.key_length", "attention.value_length"};
-  if (absent.head_dim) {
+  if (absent.head_dim == 0) {
+    c.head_dim = 1;  // until the family reads it
+  } else if (absent.head_dim) {
     c.head_dim = keys.positive("head_dim", in_gguf, absent.head_dim);
   } else {
     const auto head_dim = keys.find_positive("head_dim", in_gguf);
@@ -179,7 +181,9 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
   }
   check_product(keys, "num_attention_heads", "n_heads * head_dim", c.n_heads, c.head_dim, kMostInHeads);
   check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
-  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"}, config.gguf ? std::optional<int64_t>() : absent.d_ff);
+  // Mixtures without a dense layer need not say it.
+  const auto d_ff = config.gguf ? keys.find_positive("expert_feed_forward_length") : absent.d_ff;
+  c.d_ff = keys.positive("intermediate_size", {"feed_forward_length"}, d_ff);
   c.vocab_size = keys.positive("vocab_size");
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent.context_length);
   c.attn_dropout = read_dropout(keys, "attention_dropout", 0.0);
@@ -194,8 +198,8 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
                         std::optional<int64_t> d_ff_fallback) {
   constexpr int64_t kMost = 4096, kMostInAll = 1 << 17;  // they are made before any weight is looked for
   ExpertSpec experts;
-  experts.count = keys.positive("num_local_experts", {"num_experts", "expert_count"});
-  experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "top_k_experts", "expert_used_count"});
+  experts.count = keys.positive("num_local_experts", {"num_experts", "n_routed_experts", "moe_num_experts", "expert_count"});
+  experts.per_row = keys.positive("num_experts_per_tok", {"experts_per_token", "top_k_experts", "moe_k", "expert_used_count"});
   experts.d_ff = keys.positive(d_ff_key, {gguf_d_ff_key}, d_ff_fallback);
   if (experts.count > kMost)
     keys.fail("num_local_experts",
@@ -211,6 +215,51 @@ double read_router_loss(const ConfigReader& keys, double absent) {
   const double coefficient = keys.number("router_aux_loss_coef", {}, absent);
   if (!(coefficient >= 0)) keys.fail("router_aux_loss_coef", "is below 0; expected the weight of a loss");
   return keys.flag("output_router_logits", {}, false) ? coefficient : 0;
+}
+
+void check_groups(const ConfigReader& keys, const ExpertSpec& experts) {
+  if (experts.count % experts.groups != 0)
+    keys.fail("n_group", "is " + std::to_string(experts.groups) + ", which does not divide the " + std::to_string(experts.count) +
+                             " experts");
+  const int64_t each = experts.count / experts.groups;
+  if (experts.groups > 1 && each < experts.group_best)
+    keys.fail("n_group", "leaves one expert for a group; expected two or more, which a group is judged by");
+  if (experts.groups_used > experts.groups)
+    keys.fail("topk_group", "is more than the " + std::to_string(experts.groups) + " groups there are");
+  if (experts.per_row > each * experts.groups_used)
+    keys.fail("num_experts_per_tok", "is more than the " + std::to_string(each * experts.groups_used) +
+                                         " experts of the groups that are used (topk_group)");
+}
+
+void read_grouped_router(const ModelConfig& config, ExpertSpec& experts) {
+  const ConfigReader& keys = config.keys;
+  experts.sigmoid = true;
+  experts.sum_eps = 1e-20;
+  experts.group_best = 2;
+  experts.groups = keys.positive("n_group", {"expert_group_count"}, config.gguf ? 1 : experts.groups);
+  experts.groups_used = keys.positive("topk_group", {"expert_group_used_count"}, config.gguf ? 1 : experts.groups_used);
+  experts.renormalize = keys.flag("norm_topk_prob", {"expert_weights_norm"}, !config.gguf);
+  experts.scale = keys.number("routed_scaling_factor", {"expert_weights_scale"}, config.gguf ? 1.0 : experts.scale);
+  check_groups(keys, experts);
+}
+
+void write_grouped_router(Json& keys, const ExpertSpec& experts, ConfigFormat format) {
+  if (format == ConfigFormat::gguf) {
+    write_gguf_experts(keys, experts);
+    keys["expert_weights_norm"] = experts.renormalize;
+    keys["expert_weights_scale"] = experts.scale;
+    keys["expert_gating_func"] = experts.sigmoid ? 2 : 1;
+    keys["expert_group_count"] = experts.groups;
+    keys["expert_group_used_count"] = experts.groups_used;
+    return;
+  }
+  keys["n_routed_experts"] = experts.count;
+  keys["num_experts_per_tok"] = experts.per_row;
+  keys["moe_intermediate_size"] = experts.d_ff;
+  keys["n_group"] = experts.groups;
+  keys["topk_group"] = experts.groups_used;
+  keys["norm_topk_prob"] = experts.renormalize;
+  keys["routed_scaling_factor"] = shortest(experts.scale);
 }
 
 void write_gguf_experts(Json& keys, const ExpertSpec& experts) {

@@ -45,7 +45,7 @@ struct DecoderConfig : ModelShape {
 struct DecoderDefaults {
   int64_t context_length = 0;
   std::optional<int64_t> n_kv_heads = {};  // 0: as many as n_heads
-  std::optional<int64_t> head_dim = {};    // nothing: d_model / n_heads
+  std::optional<int64_t> head_dim = {};    // nothing: d_model / n_heads; 0: the family has keys of its own for it
   bool tied = false;
   std::optional<int64_t> d_ff = {};  // of a config.json
   bool only_some_attend = false;     // GGUF's attention.head_count_kv may be a list, with 0 for layers without attention
@@ -105,6 +105,14 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
                         std::optional<int64_t> d_ff_fallback = {});
 /// The coefficient of the load-balancing loss if output_router_logits says that training has one; else 0.
 double read_router_loss(const ConfigReader& keys, double absent);
+/// How DeepSeek V3 and its kin choose experts and weigh them: sigmoids, n_group groups of which topk_group are used,
+/// norm_topk_prob, routed_scaling_factor. experts.groups, groups_used and scale are those of a config.json that is silent.
+/// Errors: FileError for groups that cannot be.
+void read_grouped_router(const ModelConfig& config, ExpertSpec& experts);
+/// The same keys, and n_routed_experts, num_experts_per_tok and moe_intermediate_size.
+void write_grouped_router(Json& keys, const ExpertSpec& experts, ConfigFormat format);
+/// Errors: FileError if the groups do not divide the experts, or hold too few of them.
+void check_groups(const ConfigReader& keys, const ExpertSpec& experts);
 /// GGUF's keys for them.
 void write_gguf_experts(Json& keys, const ExpertSpec& experts);
 

@@ -13,6 +13,7 @@ using Lines = std::map<const Weight*, const TensorLine*>;
 std::string module_of(const std::string& name, int64_t layer) {
   const std::string number = "." + std::to_string(layer) + ".";
   const size_t at = name.find(number), end = at == std::string::npos ? 0 : at + number.size();
+  if (name.compare(end, 13, "feed_forward.") == 0) return name.substr(0, end) + "feed_forward.experts.";
   return name.substr(0, end) + (name.compare(end, 8, "experts.") == 0 ? "experts." : "mlp.experts.");
 }
 

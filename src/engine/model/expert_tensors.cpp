@@ -28,4 +28,23 @@ void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool st
   }
 }
 
+void add_correction(PartList& list, ExpertMlp& mlp, std::string_view huggingface, bool as_row) {
+  list.add(mlp.correction, "mlp.correction", huggingface, "exp_probs_b.bias", {"n_experts", mlp.spec.count},
+           {.gguf_flat = as_row, .constant = true});
+  mlp.spec.correction = &mlp.correction;
+}
+
+void add_shared_gate(PartList& list, SharedExpert& shared, const std::string& huggingface) {
+  list.add(shared.gate, "shared.gate", huggingface + ".weight", "ffn_gate_inp_shexp.weight", {"one gate", 1}, list.size.D,
+           {.gguf_flat = true});
+}
+
+void add_shared(PartList& list, SharedExpert& shared, int64_t d_ff, const std::string& huggingface) {
+  const Dim D = list.size.D, S{"d_ff of the shared expert", d_ff};
+  shared.f = list.spec.activation;
+  list.add(shared.W_gate, "shared.W_gate", huggingface + ".gate_proj.weight", "ffn_gate_shexp.weight", S, D);
+  list.add(shared.W_in, "shared.W_in", huggingface + ".up_proj.weight", "ffn_up_shexp.weight", S, D);
+  list.add(shared.W_out, "shared.W_out", huggingface + ".down_proj.weight", "ffn_down_shexp.weight", D, S);
+}
+
 }  // namespace vitrine

@@ -16,4 +16,13 @@ struct ExpertNames {
 /// them, `experts`.gate_up_proj [E, 2 F, D], with an expert's gate before its up, and `experts`.down_proj [E, D, F].
 void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names = {});
 
+/// Adds "mlp.correction" of the router's scores, and makes it part of the layer's ExpertSpec. as_row: the Hugging Face file has
+/// it as [1, E].
+void add_correction(PartList& list, ExpertMlp& mlp, std::string_view huggingface, bool as_row = false);
+
+/// Adds its gate, "shared.gate"; huggingface: without ".weight". Comes before add_shared.
+void add_shared_gate(PartList& list, SharedExpert& shared, const std::string& huggingface);
+/// Adds "shared.W_gate", "shared.W_in" and "shared.W_out" with d_ff hidden units; huggingface: "mlp.shared_experts".
+void add_shared(PartList& list, SharedExpert& shared, int64_t d_ff, const std::string& huggingface);
+
 }  // namespace vitrine

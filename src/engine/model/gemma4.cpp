@@ -210,10 +210,10 @@ Tensor Gemma4::per_layer(Context& ctx, int layer, const Tensor& x, const State& 
 // The experts beside the MLP. Their router reads the stream x itself, divided by its root mean square: x / rms(x) ⊙ s / √D.
 Tensor Gemma4::mixture(Context& ctx, int layer, const Tensor& x) const {
   const Gemma4Mixture& w = blocks[static_cast<size_t>(layer)].mixture;
-  const auto& [router, experts, spec] = w.experts;
+  const ExpertMlp& mixture = w.experts;
   const double width = std::sqrt(static_cast<double>(c.d_model));
-  const Tensor routed = scale(ctx, w.router_norm(ctx, x), 1 / width);                            // [T, D]
-  return w.post(ctx, expert_mlp(ctx, "experts", w.ln2(ctx, x), router, experts, spec, routed));  // [T, D]
+  const Tensor routed = scale(ctx, w.router_norm(ctx, x), 1 / width);                                                    // [T, D]
+  return w.post(ctx, expert_mlp(ctx, "experts", w.ln2(ctx, x), mixture.router, mixture.experts, mixture.spec, routed));  // [T, D]
 }
 
 // What each layer is told of its token, from its embedding x and a table of its own: (norm(x Wᵀ / √D) + E[token] · √P) / √2.

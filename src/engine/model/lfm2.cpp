@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/decoder.h"
+#include "model/expert_tensors.h"
 #include "model/registry.h"
 #include "model/rope_config.h"
 #include "ops/attention.h"
@@ -19,6 +20,11 @@ struct Lfm2Config : DecoderConfig {
   std::vector<bool> attends = {};  // each layer: it has attention; else a convolution
   int64_t taps = 0;
   bool conv_bias = false;
+  ExpertSpec experts = {};   // count 0: every layer has an MLP
+  int64_t dense_layers = 0;  // which the first layers have even so
+  bool corrected = false;    // the router's scores
+
+  bool has_experts(int64_t layer) const { return experts.count > 0 && layer >= dense_layers; }
 };
 
 struct Lfm2Block {
@@ -27,11 +33,13 @@ struct Lfm2Block {
   ShortConv conv;                                      // of one with a convolution: D channels, K taps
   RmsNorm ln2{{"ln2", "ffn_norm", "ffn_norm"}};        // [D]
   GatedMlp mlp;                                        // W_gate, W_in, W_out
+  ExpertMlp experts;                                   // or E experts
 };
 
 class Lfm2 final : public RopeDecoder {
  public:
-  explicit Lfm2(const Lfm2Config& c);
+  Lfm2(const Lfm2Config& c, bool stacked);
+  std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
@@ -69,8 +77,9 @@ Tensor Lfm2::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) 
 
   const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // #mlp
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
+  const Tensor second = c.has_experts(layer) ? w.experts(ctx, y) : w.mlp(ctx, y);  // [T, D] #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", second);                         // #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));    // [T, D] #residual
 }
 
 // Either kind. The convolution is (C ⊙ conv(B ⊙ u)) W_outᵀ of B, C and u that it makes of x.
@@ -79,7 +88,9 @@ Tensor Lfm2::first_sublayer(Context& ctx, const Step& step, int layer, const Ten
   return short_conv(ctx, "conv", x, blocks[static_cast<size_t>(layer)].conv, step, layer);  // #attention #window
 }
 
-Lfm2::Lfm2(const Lfm2Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+Lfm2::Lfm2(const Lfm2Config& config, bool stacked) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  const ExpertNames names{
+      .router = "feed_forward.gate", .experts = "feed_forward.experts", .gate = "w1", .in = "w3", .out = "w2"};
   ln_final.name = {"ln_final", "model.embedding_norm", "token_embd_norm"};  // llama.cpp's misnomer
   PartList list = begin_tensors();
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
@@ -87,6 +98,11 @@ Lfm2::Lfm2(const Lfm2Config& config) : RopeDecoder(config), c(config), blocks(st
     list.add_layer(w.ln1);
     c.attends[static_cast<size_t>(layer)] ? add_attention(list, w.attn) : add_convolution(list, w.conv);
     list.add(w.ln2);
+    if (c.has_experts(layer)) {
+      add_experts(list, w.experts, c.experts, stacked, names);
+      if (c.corrected) add_correction(list, w.experts, "feed_forward.expert_bias");
+      continue;
+    }
     list.add(w.mlp, {.gate = "feed_forward.w1", .in = "feed_forward.w3", .out = "feed_forward.w2"});
   }
   end_tensors(list);
@@ -165,6 +181,31 @@ int64_t adjusted_width(const ConfigReader& keys, int64_t width) {
   return (static_cast<int64_t>(scaled) + multiple - 1) / multiple * multiple;
 }
 
+std::unique_ptr<Model> read_lfm2_moe(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  Lfm2Config c{read_decoder(config, "lfm2_moe",
+                            {.context_length = 128000, .n_kv_heads = 8, .tied = true, .d_ff = 7168, .only_some_attend = true})};
+  c.norm.eps = read_eps(config, "norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
+  c.rope = read_rope(config, c, {.theta = 1e6});
+  c.activation = Activation::silu;
+  c.taps = keys.positive("conv_L_cache", {"shortconv.l_cache"}, config.gguf ? std::optional<int64_t>() : 3);
+  if (c.taps > 4096) keys.fail("conv_L_cache", "is more positions than a convolution here may span (4096). Is the file damaged?");
+  c.attends = config.gguf ? read_gguf_layer_kinds(keys, c.n_layers) : read_layer_kinds(keys, c.n_layers);
+  if (!config.gguf) c.conv_bias = keys.flag("conv_bias", {}, false);
+  if (!config.gguf) c.tied = keys.flag("tie_embedding", {}, c.tied);
+  c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length",
+                           config.gguf ? std::nullopt : std::optional<int64_t>(1792));
+  c.experts.sigmoid = true;
+  c.experts.sum_eps = 1e-6;
+  c.experts.renormalize = keys.flag("norm_topk_prob", {"expert_weights_norm"}, true);
+  c.experts.scale = keys.number("routed_scaling_factor", {"expert_weights_scale"}, 1.0);
+  c.corrected = keys.flag("use_expert_bias", {}, true);
+  c.dense_layers = std::min(keys.count("num_dense_layers", {"leading_dense_block_count"}, 2), c.n_layers);
+  keys.ignore({"output_router_logits", "router_aux_loss_coef", "expert_gating_func", "rms_norm_eps", "theta", "use_pos_enc",
+               "num_heads", "conv_dim", "conv_dim_out", "block_dim", "conv_use_xavier_init", "rope_parameters_note"});
+  return std::make_unique<Lfm2>(c, config.stacked_experts);
+}
+
 std::unique_ptr<Model> read_lfm2(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Lfm2Config c{read_decoder(config, "lfm2",
@@ -176,7 +217,7 @@ std::unique_ptr<Model> read_lfm2(const ModelConfig& config) {
   if (c.taps > 4096) keys.fail("conv_L_cache", "is more positions than a convolution here may span (4096). Is the file damaged?");
   if (config.gguf) {
     c.attends = read_gguf_layer_kinds(keys, c.n_layers);
-    return std::make_unique<Lfm2>(c);
+    return std::make_unique<Lfm2>(c, false);
   }
   c.attends = read_layer_kinds(keys, c.n_layers);
   c.conv_bias = keys.flag("conv_bias", {}, false);
@@ -186,7 +227,7 @@ std::unique_ptr<Model> read_lfm2(const ModelConfig& config) {
   keys.ignore({"block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
                "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "theta", "use_pos_enc",
                "rms_norm_eps"});
-  return std::make_unique<Lfm2>(c);
+  return std::make_unique<Lfm2>(c, false);
 }
 
 Json Lfm2::config(ConfigFormat format) const {
@@ -195,6 +236,12 @@ Json Lfm2::config(ConfigFormat format) const {
     Json& heads = keys["attention.head_count_kv"] = Json::array();
     for (const bool attends : c.attends) heads.push_back(attends ? c.n_kv_heads : 0);
     keys["shortconv.l_cache"] = c.taps;
+    if (c.experts.count == 0) return keys;
+    write_gguf_experts(keys, c.experts);
+    keys["leading_dense_block_count"] = c.dense_layers;
+    keys["expert_gating_func"] = 2;
+    if (!c.experts.renormalize) keys["expert_weights_norm"] = false;
+    if (c.experts.scale != 1) keys["expert_weights_scale"] = c.experts.scale;
     return keys;
   }
   keys.erase("rms_norm_eps");
@@ -202,6 +249,16 @@ Json Lfm2::config(ConfigFormat format) const {
   for (const bool attends : c.attends) keys["layer_types"].push_back(attends ? "full_attention" : "conv");
   keys["conv_L_cache"] = c.taps;
   keys["conv_bias"] = c.conv_bias;
+  if (c.experts.count > 0) {
+    keys["num_experts"] = c.experts.count;
+    keys["num_experts_per_tok"] = c.experts.per_row;
+    keys["moe_intermediate_size"] = c.experts.d_ff;
+    keys["num_dense_layers"] = c.dense_layers;
+    keys["use_expert_bias"] = c.corrected;
+    keys["norm_topk_prob"] = c.experts.renormalize;
+    keys["routed_scaling_factor"] = shortest(c.experts.scale);
+    return keys;
+  }
   keys["block_auto_adjust_ff_dim"] = false;  // d_ff is the width itself
   keys["block_ffn_dim_multiplier"] = 1.0;
   keys["block_multiple_of"] = 256;
@@ -218,6 +275,16 @@ Family lfm2_family() {
           .paper = "arXiv:2511.23404",
           .source = "src/engine/model/lfm2.cpp",
           .make = read_lfm2};
+}
+
+Family lfm2_moe_family() {
+  return {.name = "lfm2_moe",
+          .gguf = "lfm2moe",
+          .architecture = "Lfm2MoeForCausalLM",
+          .title = "LFM2 MoE",
+          .paper = "arXiv:2511.23404",
+          .source = "src/engine/model/lfm2.cpp",
+          .make = read_lfm2_moe};
 }
 
 }  // namespace vitrine

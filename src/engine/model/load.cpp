@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "kernels/table.h"
 #include "model/layer_name.h"
 #include "model/packed_weights.h"
 #include "model/rearranged.h"
@@ -41,7 +42,9 @@ class Loader {
   }
 
  private:
-  void matrix(Weight& weight, const TensorLine& line) { matrix(weight, line, find(line), false); }
+  void matrix(Weight& weight, const TensorLine& line) {
+    line.layout.split ? join(weight, line) : matrix(weight, line, find(line), false);
+  }
 
   // absent: the file holds no such tensor, and t, of the same shape, lies in its place; no product reads it.
   void matrix(Weight& weight, const TensorLine& line, const StoredTensor& t, bool absent) {
@@ -69,6 +72,42 @@ class Loader {
                     "holds the model without its output matrix (" + head.file_name(false) +
                         "), as files of embedding models do. `vitrine serve` (/v1/embeddings), `trace` and `collect` run it; "
                         "everything else needs the matrix: take the files of the whole model");
+  }
+
+  // A copy in f32 of what the file holds as two tensors.
+  void join(Weight& weight, const TensorLine& line) {
+    const auto& [heads, keys, values] = line.layout.split;
+    const auto part = [&](const char* name, Dim out, Dim in) -> const StoredTensor& {
+      TensorLine one = line;
+      one.gguf = line.gguf.substr(0, line.gguf.rfind("attn_")) + name;
+      one.out = out;
+      one.in = in;
+      one.layout = {.experts = static_cast<int>(heads)};
+      return find(one);
+    };
+    const StoredTensor& k = part("attn_k_b.weight", line.in, {"qk_nope_head_dim", keys});
+    const StoredTensor& v = part("attn_v_b.weight", {"v_head_dim", values}, line.in);
+    weight.name = k.name;
+    weight.dtype = DType::f32;
+    weight.stride = static_cast<size_t>(line.in.size) * sizeof(float);
+    if (k.data == nullptr || v.data == nullptr) return;
+    const int64_t n = line.in.size, each = keys + values;
+    opened_.widened.push_back(std::make_unique<float[]>(static_cast<size_t>(line.out.size * n)));
+    float* const joined = opened_.widened.back().get();
+    const auto read = [](const StoredTensor& t, int64_t row, int64_t width, float* to) {
+      kernels().widen[static_cast<size_t>(t.dtype)](
+          t.data + static_cast<size_t>(row) * row_bytes(t.dtype, static_cast<size_t>(width)), static_cast<size_t>(width), to);
+    };
+    std::vector<float> column(static_cast<size_t>(keys));
+    for (int64_t h = 0; h < heads; ++h) {
+      float* const head = joined + h * each * n;
+      for (int64_t i = 0; i < n; ++i) {
+        read(k, h * n + i, keys, column.data());
+        for (int64_t j = 0; j < keys; ++j) head[j * n + i] = column[static_cast<size_t>(j)];
+      }
+      for (int64_t j = 0; j < values; ++j) read(v, h * values + j, n, head + (keys + j) * n);
+    }
+    weight.data = reinterpret_cast<const std::byte*>(joined);
   }
 
   // Of a norm without scale and shift: 1 and 0, whatever the file of the model that learning started from holds.
@@ -183,8 +222,15 @@ class Loader {
     return *t;
   }
 
-  // Of GGUF's layers that guess the tokens behind the next one.
+  // Of layers that guess the tokens behind the next one.
   bool of_a_further_layer(const std::string& name) const {
+    constexpr std::string_view kLayers = "model.layers.";
+    if (!gguf_ && name.starts_with(kLayers)) {
+      const Json& config = opened_.files.config;
+      const bool has_some =
+          config.is_object() && (config.value("num_nextn_predict_layers", 0) > 0 || config.value("num_mtp_layers", 0) > 0);
+      return has_some && std::atoll(name.c_str() + kLayers.size()) >= opened_.model->shape().n_layers;
+    }
     if (!gguf_ || !name.starts_with("blk.") || !opened_.gguf->has(std::string(family_.gguf) + ".nextn_predict_layers"))
       return false;
     return std::atoll(name.c_str() + 4) >= opened_.model->shape().n_layers;
@@ -279,6 +325,9 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
     config["vocab_size"] = embedding->shape[0];
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
+  config["joined_projections"] = std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(),
+                                             [](const auto& t) { return t.first.ends_with(".ssm_in.weight"); });
+  config["use_qk_norm"] = checkpoint.find("blk.0.attn_q_norm.weight") != nullptr;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr && !files.untied;
   config["attention_k_eq_v"] = has_keys_as_values(checkpoint);
   if (const Json& named = config.value(kWindowKey, Json()); files.window > 0 && named.is_number() && named != 0)
@@ -359,7 +408,9 @@ Made make(const ModelConfig& config) {
 
 bool holds_stacked_experts(const Checkpoint& checkpoint) {
   const auto& tensors = checkpoint.tensors();
-  return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.first.ends_with(".mlp.experts.down_proj"); });
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) {
+    return t.first.ends_with(".mlp.experts.down_proj") || t.first.ends_with(".feed_forward.experts.down_proj");
+  });
 }
 
 namespace {

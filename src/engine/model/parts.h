@@ -75,9 +75,20 @@ struct Mlp {
 /// A mixture of E experts in the place of an MLP (ops/experts.h).
 struct ExpertMlp {
   Weight router;                // [E, D]
+  Vector correction = {};       // [E] of scores, where the router has one; not learned by gradients
   std::vector<Expert> experts;  // of each: gate and in [F, D], out [D, F]
   ExpertSpec spec = {};
   Tensor operator()(Context& ctx, const Tensor& x) const { return expert_mlp(ctx, "mlp", x, router, experts, spec); }
+};
+
+/// A gated MLP that every row goes through, whatever its experts are: what is added to their sum. Hook points: shared.hook_pre,
+/// shared.hook_pre_linear, shared.hook_post, shared.hook_gate [T, 1] where it has one, shared.hook_out.
+struct SharedExpert {
+  Weight gate;          // [1, D], or nothing: what it gives is multiplied by the sigmoid of this
+  Weight W_gate, W_in;  // [S, D] with S hidden units
+  Weight W_out;         // [D, S]
+  Activation f = Activation::none;
+  Tensor operator()(Context& ctx, const Tensor& x) const;
 };
 
 }  // namespace vitrine

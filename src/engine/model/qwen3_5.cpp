@@ -1,13 +1,16 @@
 // Qwen 3.5 (text). Three layers with the gated delta rule, a recurrence, to each layer with attention; RMSNorm before each
 // sub-layer, SwiGLU. Attention has grouped queries, an RMSNorm on each head's query and key, RoPE on a part of each head, and a
 // gate on what its heads read. Yang et al., arXiv:2412.06464, section 3.3 (the recurrence's block); Qiu et al., 2505.06708 (the
-// gate). T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V
-// vocab_size; M heads of the recurrence, J key heads, each of which M / J heads share, A d_key, B d_value, K taps of the
-// convolution.
+// gate). Qwen 3.5's mixture and Qwen3 Next (whose files order the recurrence's inputs by key heads) are configurations of the
+// same text, with experts and a shared one behind a gate. T rows of the step (sequences one after the other), N n_heads, G
+// n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size; M heads of the recurrence, J key heads, each of which M / J heads
+// share, A d_key, B d_value, K taps of the convolution.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/decoder.h"
+#include "model/expert_tensors.h"
 #include "model/registry.h"
 #include "model/rope_config.h"
 #include "ops/attention.h"
@@ -26,6 +29,13 @@ constexpr double kLengthEps = 1e-6;  // under the root of a query's and key's le
 struct Qwen35Config : DecoderConfig {
   std::vector<bool> attends = {};  // of each layer; the others have the recurrence
   DeltaSpec delta = {};
+  ExpertSpec experts = {};       // count 0: every layer has an MLP
+  std::vector<bool> dense = {};  // layers that have one although others have experts
+  int64_t shared = 0;            // units of the shared expert
+  // Qwen3 Next: a matrix holds each key head's query, key, values and gates; another one its betas and decays.
+  bool joined_qkvz = false, joined_ba = false;
+
+  bool has_experts(int64_t layer) const { return experts.count > 0 && !dense[static_cast<size_t>(layer)]; }
   // What files say and text does not need: the period of layers, and the pairs that turn with time, height and width.
   int64_t interval = 4;
   std::vector<int64_t> sections = {11, 11, 10};
@@ -40,6 +50,7 @@ struct Qwen35Delta {
   Weight W_QKV;                  // [2J·A + M·B, D]
   Weight W_Z;                    // [M·B, D] gates
   Weight W_beta, W_A;            // [M, D]
+  Weight W_QKVZ, W_BA;           // [2J·A + 2M·B, D] and [2M, D], in the place of the four
   Vector kernel;                 // [2J·A + M·B, K]
   Vector no_bias;                // the convolution's
   Vector A, dt_bias;             // [M]
@@ -53,11 +64,14 @@ struct Qwen35Block {
   Qwen35Delta delta;                                                        // of one with the recurrence
   RmsNorm ln2{{"ln2", "post_attention_layernorm", "post_attention_norm"}};  // [D]
   GatedMlp mlp;                                                             // W_gate, W_in, W_out
+  ExpertMlp experts;                                                        // in the place of it
+  SharedExpert shared;                                                      // beside them, with a gate
 };
 
 class Qwen35 final : public RopeDecoder {
  public:
-  explicit Qwen35(const Qwen35Config& c);
+  Qwen35(const Qwen35Config& c, bool stacked);
+  std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
   Json config(ConfigFormat format) const override;
 
@@ -65,6 +79,7 @@ class Qwen35 final : public RopeDecoder {
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
   Tensor attend(Context& ctx, const Step& step, int layer, const Tensor& x) const;
   Tensor recur(Context& ctx, const Step& step, int layer, const Tensor& x) const;
+  std::array<Tensor, 4> inputs(Context& ctx, const Qwen35Delta& w, const Tensor& x) const;
   void add_attention(PartList& list, Qwen35Attention& w) const;
   void add_recurrence(PartList& list, Qwen35Delta& w) const;
 
@@ -89,12 +104,31 @@ Tensor Qwen35::attend(Context& ctx, const Step& step, int layer, const Tensor& x
   return w.out(ctx, gated_z);                                                                      // [T, D] #attention
 }
 
+// What the recurrence reads: queries, keys and values, gates, betas and decays. #delta
+std::array<Tensor, 4> Qwen35::inputs(Context& ctx, const Qwen35Delta& w, const Tensor& x) const {
+  if (!c.joined_ba) return linear(ctx, x, {w.W_QKV, w.W_Z, w.W_beta, w.W_A});  // one pass #delta
+  const DeltaSpec& d = c.delta;
+  const int64_t each = d.n_heads / d.n_key_heads, values = each * d.d_value;
+  const auto part = [&](const Tensor& all, int64_t first, int64_t n) {  // of each key head #delta
+    const Tensor heads = split_heads(ctx, all, all.row_size() / d.n_key_heads);
+    return merge_heads(ctx, take_columns(ctx, heads, first, n));
+  };
+  const Tensor ba = linear(ctx, x, w.W_BA);                             // [T, 2M] #delta
+  const Tensor beta = part(ba, 0, each), decay = part(ba, each, each);  // [T, M] #delta
+  if (!c.joined_qkvz) return {linear(ctx, x, w.W_QKV), linear(ctx, x, w.W_Z), beta, decay};
+  const Tensor all = linear(ctx, x, w.W_QKVZ);  // [T, 2J·A + 2M·B] #delta
+  const Tensor q = part(all, 0, d.d_key), k = part(all, d.d_key, d.d_key), v = part(all, 2 * d.d_key, values);
+  const auto row = [](const Tensor& t) { return t.view({t.rows(), 1, t.row_size()}); };
+  const Tensor qkv = join_heads(ctx, join_heads(ctx, row(q), row(k)), row(v));  // [T, 1, 2J·A + M·B] #delta
+  return {merge_heads(ctx, qkv), part(all, 2 * d.d_key + values, values), beta, decay};
+}
+
 // A state for each head instead of keys and values for each position: it forgets, and learns what v is under k. #delta
 Tensor Qwen35::recur(Context& ctx, const Step& step, int layer, const Tensor& x) const {
   const Qwen35Delta& w = blocks[static_cast<size_t>(layer)].delta;
   const DeltaSpec& d = c.delta;
   const int64_t keys = d.n_key_heads * d.d_key, values = d.n_heads * d.d_value;
-  const auto [mixed, z_gate, beta_logit, decay_logit] = linear(ctx, x, {w.W_QKV, w.W_Z, w.W_beta, w.W_A});  // one pass #delta
+  const auto [mixed, z_gate, beta_logit, decay_logit] = inputs(ctx, w, x);  // [T, 2J·A + M·B], [T, M·B], [T, M] twice #delta
   const Tensor qkv =
       causal_conv(ctx, "delta", mixed, w.kernel, w.no_bias, step, layer, c.activation, d.states());  // [T, 2J·A + M·B] #delta
   const Tensor q = ctx.hook("delta.hook_q", split_heads(ctx, take_columns(ctx, qkv, 0, keys), d.d_key));     // [T, J, A] #delta
@@ -127,7 +161,9 @@ Tensor Qwen35::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
 
   const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", w.mlp(ctx, y));                // #mlp
+  Tensor second = c.has_experts(layer) ? w.experts(ctx, y) : w.mlp(ctx, y);      // [T, D] #mlp
+  if (c.has_experts(layer)) second = add(ctx, second, w.shared(ctx, y));         // [T, D] #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", second);                       // #mlp
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
@@ -135,7 +171,8 @@ Tensor Qwen35::first_sublayer(Context& ctx, const Step& step, int layer, const T
   return c.attends[static_cast<size_t>(layer)] ? attend(ctx, step, layer, x) : recur(ctx, step, layer, x);
 }
 
-Qwen35::Qwen35(const Qwen35Config& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+Qwen35::Qwen35(const Qwen35Config& config, bool stacked)
+    : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   PartList list = begin_tensors({.gguf_offset = 1});  // GGUF holds the factor 1 + w
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     Qwen35Block& w = blocks[static_cast<size_t>(layer)];
@@ -143,7 +180,13 @@ Qwen35::Qwen35(const Qwen35Config& config) : RopeDecoder(config), c(config), blo
     list.add(w.ln1);
     c.attends[static_cast<size_t>(layer)] ? add_attention(list, w.attn) : add_recurrence(list, w.delta);
     list.add(w.ln2);
-    list.add(w.mlp);
+    if (!c.has_experts(layer)) {
+      list.add(w.mlp);
+      continue;
+    }
+    add_experts(list, w.experts, c.experts, stacked);
+    add_shared_gate(list, w.shared, "mlp.shared_expert_gate");
+    add_shared(list, w.shared, c.shared, "mlp.shared_expert");
   }
   end_tensors(list);
 }
@@ -173,13 +216,24 @@ void Qwen35::add_recurrence(PartList& list, Qwen35Delta& w) const {
   const int64_t keys = 2 * d.n_key_heads * d.d_key;
   // GGUF has the first heads of all key heads, then the second ones ….
   const auto tiles = [&](int64_t rows, int64_t first = 0, bool inputs = false) {
-    return HeadTiles{d.n_key_heads, d.n_heads / d.n_key_heads, rows, first, inputs};
+    return c.joined_ba ? HeadTiles{} : HeadTiles{d.n_key_heads, d.n_heads / d.n_key_heads, rows, first, inputs};
   };
-  list.add(w.W_QKV, "delta.W_QKV", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight", QKV, D,
-           {.tiles = tiles(d.d_value, keys)});
-  list.add(w.W_Z, "delta.W_Z", "linear_attn.in_proj_z.weight", "attn_gate.weight", MB, D, {.tiles = tiles(d.d_value)});
-  list.add(w.W_beta, "delta.W_beta", "linear_attn.in_proj_b.weight", "ssm_beta.weight", M, D, {.tiles = tiles(1)});
-  list.add(w.W_A, "delta.W_A", "linear_attn.in_proj_a.weight", "ssm_alpha.weight", M, D, {.tiles = tiles(1)});
+  if (c.joined_qkvz) {
+    const Dim QKVZ{"2 * (linear_num_key_heads * linear_key_head_dim + linear_num_value_heads * linear_value_head_dim)",
+                   keys + 2 * d.n_heads * d.d_value};
+    list.add(w.W_QKVZ, "delta.W_QKVZ", "linear_attn.in_proj_qkvz.weight", "ssm_in.weight", QKVZ, D);
+  } else {
+    list.add(w.W_QKV, "delta.W_QKV", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight", QKV, D,
+             {.tiles = tiles(d.d_value, keys)});
+    list.add(w.W_Z, "delta.W_Z", "linear_attn.in_proj_z.weight", "attn_gate.weight", MB, D, {.tiles = tiles(d.d_value)});
+  }
+  if (c.joined_ba)
+    list.add(w.W_BA, "delta.W_BA", "linear_attn.in_proj_ba.weight", "ssm_ba.weight",
+             {"2 * linear_num_value_heads", 2 * d.n_heads}, D);
+  else {
+    list.add(w.W_beta, "delta.W_beta", "linear_attn.in_proj_b.weight", "ssm_beta.weight", M, D, {.tiles = tiles(1)});
+    list.add(w.W_A, "delta.W_A", "linear_attn.in_proj_a.weight", "ssm_alpha.weight", M, D, {.tiles = tiles(1)});
+  }
   list.add(w.kernel, "delta.conv.kernel", "linear_attn.conv1d.weight", "ssm_conv1d.weight", kernel,
            {.taps = K, .tiles = tiles(d.d_value * d.taps, keys * d.taps)});
   list.add(w.A, "delta.A", "linear_attn.A_log", "ssm_a", M, {.tiles = tiles(1), .gguf_minus_exp = true});
@@ -256,9 +310,38 @@ DeltaSpec read_delta(const ModelConfig& config) {
   return d;
 }
 
-std::unique_ptr<Model> read_qwen3_5_text(const ModelConfig& config) {
+// Experts in every layer, or, in Qwen3 Next, in every decoder_sparse_step-th but those of mlp_only_layers.
+void read_mixture(const ModelConfig& config, Qwen35Config& c, bool next) {
   const ConfigReader& keys = config.keys;
-  Qwen35Config c{read_decoder(config, "qwen3_5_text", {.context_length = 32768, .n_kv_heads = 4, .head_dim = 256})};
+  c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length",
+                           config.gguf ? std::nullopt : std::optional<int64_t>(512));
+  c.experts.activation = c.activation;
+  if (next) c.experts.renormalize = keys.flag("norm_topk_prob", {"expert_weights_norm"}, true);
+  c.shared = keys.positive("shared_expert_intermediate_size", {"expert_shared_feed_forward_length"},
+                           config.gguf ? std::nullopt : std::optional<int64_t>(512));
+  c.router_loss = read_router_loss(keys, 0.001);
+  c.dense.assign(static_cast<size_t>(c.n_layers), false);
+  c.joined_ba = next;
+  c.joined_qkvz = next && (!config.gguf || keys.flag("joined_projections", {}, false));
+  if (!next || config.gguf) return;
+  const int64_t step = keys.positive("decoder_sparse_step", {}, 1);
+  for (int64_t layer = 0; layer < c.n_layers; ++layer) c.dense[static_cast<size_t>(layer)] = (layer + 1) % step != 0;
+  for (const int64_t layer : keys.counts("mlp_only_layers"))
+    if (layer < c.n_layers) c.dense[static_cast<size_t>(layer)] = true;
+}
+
+enum class Kind : uint8_t { dense, mixture, next };
+
+std::unique_ptr<Model> read(const ModelConfig& config, const char* family, Kind kind) {
+  const ConfigReader& keys = config.keys;
+  const bool dense = kind == Kind::dense;
+  Qwen35Config c{read_decoder(config, family,
+                              {.context_length = 32768,
+                               .n_kv_heads = dense ? 4 : 2,
+                               .head_dim = 256,
+                               .d_ff = dense                ? std::optional<int64_t>()
+                                       : kind == Kind::next ? 5632
+                                                            : 512})};
   if (const int64_t further = keys.find_count("nextn_predict_layers").value_or(0); config.gguf && further > 0) {
     if (further >= c.n_layers) keys.fail("nextn_predict_layers", "is as many as block_count; expected fewer");
     c.n_layers -= further;  // they guess the tokens behind the next one
@@ -267,15 +350,23 @@ std::unique_ptr<Model> read_qwen3_5_text(const ModelConfig& config) {
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   c.rope = read_rope(config, c, {.share = 0.25});
-  c.sections = read_sections(config);
+  if (kind != Kind::next) c.sections = read_sections(config);
   c.interval = keys.positive("full_attention_interval", {}, 4);
   c.attends = read_layer_kinds(config, c.n_layers, c.interval);
   c.delta = read_delta(config);
+  if (kind == Kind::next) c.delta.tiled = false;
+  if (!dense) read_mixture(config, c, kind == Kind::next);
   // Of the layers that guess further tokens, which transformers leaves out, too; and what it reads nowhere.
   keys.ignore(
       {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "attn_output_gate", "mlp_only_layers"});
-  return std::make_unique<Qwen35>(c);
+  return std::make_unique<Qwen35>(c, config.stacked_experts);
 }
+
+std::unique_ptr<Model> read_qwen3_5_text(const ModelConfig& config) { return read(config, "qwen3_5_text", Kind::dense); }
+std::unique_ptr<Model> read_qwen3_5_moe_text(const ModelConfig& config) {
+  return read(config, "qwen3_5_moe_text", Kind::mixture);
+}
+std::unique_ptr<Model> read_qwen3_next(const ModelConfig& config) { return read(config, "qwen3_next", Kind::next); }
 
 Json Qwen35::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
@@ -288,6 +379,12 @@ Json Qwen35::config(ConfigFormat format) const {
     keys["ssm.inner_size"] = d.n_heads * d.d_value;
     for (const bool attends : c.attends) keys["attention.recurrent_layers"].push_back(!attends);
     keys["full_attention_interval"] = c.interval;
+    if (c.experts.count > 0) {
+      write_gguf_experts(keys, c.experts);
+      keys["expert_shared_feed_forward_length"] = c.shared;
+      if (!c.experts.renormalize) keys["expert_weights_norm"] = false;
+    }
+    if (c.joined_ba) return keys;
     keys["rope.dimension_sections"] = c.sections;
     keys["rope.dimension_sections"].push_back(0);
     return keys;
@@ -295,8 +392,10 @@ Json Qwen35::config(ConfigFormat format) const {
   for (const char* key : {"rope_theta", "rope_scaling"}) keys.erase(key);
   Json& rope = keys["rope_parameters"] = rope_parameters(c.rope);  // the proportional rule has a share of its own
   rope.emplace("partial_rotary_factor", static_cast<double>(c.rope.rotary_dim) / static_cast<double>(c.head_dim));
-  rope["mrope_section"] = c.sections;
-  rope["mrope_interleaved"] = true;
+  if (!c.joined_ba) {
+    rope["mrope_section"] = c.sections;
+    rope["mrope_interleaved"] = true;
+  }
   for (const bool attends : c.attends) keys["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;
@@ -305,21 +404,48 @@ Json Qwen35::config(ConfigFormat format) const {
   keys["linear_value_head_dim"] = d.d_value;
   keys["linear_num_key_heads"] = d.n_key_heads;
   keys["linear_num_value_heads"] = d.n_heads;
+  if (c.experts.count == 0) return keys;
+  keys["num_experts"] = c.experts.count;
+  keys["num_experts_per_tok"] = c.experts.per_row;
+  keys["moe_intermediate_size"] = c.experts.d_ff;
+  keys["shared_expert_intermediate_size"] = c.shared;
+  keys["output_router_logits"] = c.router_loss > 0;
+  if (c.router_loss > 0) keys["router_aux_loss_coef"] = c.router_loss;
+  if (!c.joined_ba) return keys;
+  keys["norm_topk_prob"] = c.experts.renormalize;
+  keys["decoder_sparse_step"] = 1;
+  keys["mlp_only_layers"] = Json::array();
+  for (int64_t layer = 0; layer < c.n_layers; ++layer)
+    if (!c.has_experts(layer)) keys["mlp_only_layers"].push_back(layer);
   return keys;
+}
+
+Family family_of_deltas(const char* name, const char* gguf, const char* architecture, const char* title,
+                        std::unique_ptr<Model> (*make)(const ModelConfig&), bool has_forms = false) {
+  return {.name = name,
+          .gguf = gguf,
+          .architecture = architecture,
+          .title = title,
+          .paper = "arXiv:2412.06464",
+          .source = "src/engine/model/qwen3_5.cpp",
+          .make = make,
+          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
+          .ignored_prefixes = {"mtp.", "model.mtp."},
+          .has_forms = has_forms};
 }
 
 }  // namespace
 
 Family qwen3_5_text_family() {
-  return {.name = "qwen3_5_text",
-          .gguf = "qwen35",
-          .architecture = "Qwen3_5ForCausalLM",
-          .title = "Qwen 3.5",
-          .paper = "arXiv:2412.06464",
-          .source = "src/engine/model/qwen3_5.cpp",
-          .make = read_qwen3_5_text,
-          .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
-          .ignored_prefixes = {"mtp.", "model.mtp."}};
+  return family_of_deltas("qwen3_5_text", "qwen35", "Qwen3_5ForCausalLM", "Qwen 3.5", read_qwen3_5_text, true);
+}
+
+Family qwen3_5_moe_text_family() {
+  return family_of_deltas("qwen3_5_moe_text", "qwen35moe", "Qwen3_5MoeForCausalLM", "Qwen 3.5 MoE", read_qwen3_5_moe_text);
+}
+
+Family qwen3_next_family() {
+  return family_of_deltas("qwen3_next", "qwen3next", "Qwen3NextForCausalLM", "Qwen3 Next", read_qwen3_next);
 }
 
 }  // namespace vitrine

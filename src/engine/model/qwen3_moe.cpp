@@ -1,6 +1,7 @@
 // Qwen 3 with a mixture of experts. Grouped-query attention with RoPE and an RMSNorm on each head's query and key, RMSNorm before
 // each sub-layer, experts with SwiGLU; layers that the configuration names have one MLP for all rows instead.
-// Qwen Team, arXiv:2505.09388, section 2.
+// Qwen Team, arXiv:2505.09388, section 2. Qwen 2's mixture (2407.10671, section 2.2.2) has no norms on queries and keys, biases
+// instead, and a shared expert behind a gate.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, E experts, F d_ff (of
 // layers without experts), V vocab_size.
 #include "model/decoder.h"
@@ -17,14 +18,17 @@ namespace {
 struct Qwen3MoeConfig : DecoderConfig {
   ExpertSpec experts = {};
   std::vector<bool> dense = {};  // layers without experts
+  bool head_norms = true;
+  int64_t shared = 0;  // units of the shared expert; 0: there is none
 };
 
 struct Qwen3MoeBlock {
   RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};          // [D]
-  NormedAttention attn;                                          // W_Q, W_K, W_V, W_O; q_norm, k_norm
+  NormedAttention attn;                                          // W_Q, W_K, W_V, W_O; q_norm, k_norm with head_norms
   RmsNorm ln2{{"ln2", "post_attention_layernorm", "ffn_norm"}};  // [D]
   GatedMlp mlp;                                                  // of a layer without experts: W_gate, W_in, W_out
   ExpertMlp experts;                                             // of one with E experts
+  SharedExpert shared;                                           // beside them, with a gate
 };
 
 class Qwen3Moe final : public RopeDecoder {
@@ -46,10 +50,10 @@ Tensor Qwen3Moe::block(Context& ctx, const Step& step, int layer, Tensor resid_p
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
-  auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
-  q = w.attn.q_norm(ctx, q);               // [T, N, H] #attention
-  k = w.attn.k_norm(ctx, k);               // [T, G, H] #attention
+  const Tensor x = w.ln1(ctx, resid_pre);       // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);          // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  if (c.head_norms) q = w.attn.q_norm(ctx, q);  // [T, N, H] #attention
+  if (c.head_norms) k = w.attn.k_norm(ctx, k);  // [T, G, H] #attention
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // #rope
   k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));                           // #rope
   const Tensor z = attention(ctx, "attn", q, k, v, step, layer, attention_spec(layer));  // [T, N, H] #attention
@@ -58,9 +62,10 @@ Tensor Qwen3Moe::block(Context& ctx, const Step& step, int layer, Tensor resid_p
 
   const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
   // The softmax of y W_routerᵀ weighs the experts; the best few give Σ weight · (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ. #mlp
-  const Tensor update = c.dense[static_cast<size_t>(layer)] ? w.mlp(ctx, y) : w.experts(ctx, y);  // [T, D] #mlp
-  const Tensor mlp_out = ctx.hook("hook_mlp_out", update);                                        // [T, D] #mlp
-  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                   // [T, D] #residual
+  Tensor update = c.dense[static_cast<size_t>(layer)] ? w.mlp(ctx, y) : w.experts(ctx, y);                // [T, D] #mlp
+  if (c.shared > 0 && !c.dense[static_cast<size_t>(layer)]) update = add(ctx, update, w.shared(ctx, y));  // [T, D] #mlp
+  const Tensor mlp_out = ctx.hook("hook_mlp_out", update);                                                // [T, D] #mlp
+  return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));                           // [T, D] #residual
 }
 
 Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config, bool stacked)
@@ -68,8 +73,17 @@ Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config, bool stacked)
   PartList list = begin_tensors();
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
     Qwen3MoeBlock& w = blocks[static_cast<size_t>(layer)];
-    list.add_layer(w.ln1, w.attn, w.ln2);
-    c.dense[static_cast<size_t>(layer)] ? list.add(w.mlp) : add_experts(list, w.experts, c.experts, stacked);
+    list.add_layer(w.ln1);
+    c.head_norms ? list.add(w.attn) : list.add(static_cast<Attention&>(w.attn));
+    list.add(w.ln2);
+    if (c.dense[static_cast<size_t>(layer)]) {
+      list.add(w.mlp);
+      continue;
+    }
+    add_experts(list, w.experts, c.experts, stacked);
+    if (c.shared == 0) continue;
+    add_shared_gate(list, w.shared, "mlp.shared_expert_gate");
+    add_shared(list, w.shared, c.shared, "mlp.shared_expert");
   }
   end_tensors(list);
 }
@@ -105,6 +119,30 @@ std::unique_ptr<Model> read_qwen3_moe(const ModelConfig& config) {
   return std::make_unique<Qwen3Moe>(c, config.stacked_experts);
 }
 
+std::unique_ptr<Model> read_qwen2_moe(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  Qwen3MoeConfig c{read_decoder(config, "qwen2_moe", {.context_length = 32768, .n_kv_heads = 16, .d_ff = 5632})};
+  c.head_norms = false;
+  c.rope = read_rope(config, c, {});
+  c.activation = read_activation(keys, "hidden_act", {}, "silu");
+  c.qkv_bias = keys.flag(config.gguf ? "attention_bias" : "qkv_bias", {}, true);
+  if (keys.flag("use_sliding_window", {}, false)) {
+    const int64_t first = keys.count("max_window_layers", {}, 28);
+    c.windows = read_windows(config, c.n_layers, 4096, [&](int64_t layer) { return layer % 2 == 0 && layer < first; });
+  } else {
+    c.windows = read_qwen_windows(config, c.n_layers);
+  }
+  const std::optional<int64_t> silent = config.gguf ? std::nullopt : std::optional<int64_t>(1408);
+  c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length", silent);
+  c.experts.activation = c.activation;
+  c.experts.renormalize = keys.flag("norm_topk_prob", {"expert_weights_norm"}, false);
+  c.shared = keys.positive("shared_expert_intermediate_size", {"expert_shared_feed_forward_length"},
+                           config.gguf ? std::nullopt : std::optional<int64_t>(5632));
+  c.router_loss = read_router_loss(keys, 0.001);
+  c.dense = read_dense_layers(config, c.n_layers);
+  return std::make_unique<Qwen3Moe>(c, config.stacked_experts);
+}
+
 Json Qwen3Moe::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
   Json dense = Json::array();
@@ -112,13 +150,16 @@ Json Qwen3Moe::config(ConfigFormat format) const {
     if (c.dense[static_cast<size_t>(layer)]) dense.push_back(layer);
   if (format == ConfigFormat::gguf) {
     write_gguf_experts(keys, c.experts);
-    if (!c.experts.renormalize) keys["expert_weights_norm"] = false;
+    if (c.shared > 0) keys["expert_shared_feed_forward_length"] = c.shared;
+    if (c.experts.renormalize == (c.shared > 0)) keys["expert_weights_norm"] = c.experts.renormalize;
     return keys;
   }
   keys["hidden_act"] = activation_key(c.activation);
-  keys["attention_bias"] = c.qkv_bias;
+  keys[c.shared > 0 ? "qkv_bias" : "attention_bias"] = c.qkv_bias;
   keys["use_sliding_window"] = c.has_windows();
-  if (c.has_windows()) keys["sliding_window"] = c.window_of_all();
+  if (c.shared > 0) keys["shared_expert_intermediate_size"] = c.shared;
+  if (c.shared > 0 && c.has_windows()) write_windows(keys, c.windows, format);
+  if (c.shared == 0 && c.has_windows()) keys["sliding_window"] = c.window_of_all();
   keys["num_experts"] = c.experts.count;
   keys["num_experts_per_tok"] = c.experts.per_row;
   keys["moe_intermediate_size"] = c.experts.d_ff;
@@ -140,6 +181,17 @@ Family qwen3_moe_family() {
           .paper = "arXiv:2505.09388",
           .source = "src/engine/model/qwen3_moe.cpp",
           .make = read_qwen3_moe};
+}
+
+Family qwen2_moe_family() {
+  return {.name = "qwen2_moe",
+          .gguf = "qwen2moe",
+          .architecture = "Qwen2MoeForCausalLM",
+          .title = "Qwen 2 MoE",
+          .paper = "arXiv:2407.10671",
+          .source = "src/engine/model/qwen3_moe.cpp",
+          .make = read_qwen2_moe,
+          .has_forms = false};
 }
 
 }  // namespace vitrine

@@ -80,6 +80,7 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
     r.attention = *attention->spec_as<AttentionSpec>();
     r.n_kv_heads = k.shape[1];
     r.head_dim = q.shape[2];
+    r.latent_keys = layer.find("join_heads") != nullptr;
     if (attention->cache_layer != number) r.keys_of = attention->cache_layer;
     if (const OpRecord* made = layer.maker(v.number); made != nullptr) r.value_norm = is_norm(*made);
     for (const OpRecord* op : layer.ops)
@@ -98,6 +99,10 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
   }
   const OpRecord* mlp = layer.find("gated_mlp");
   if (mlp == nullptr) mlp = layer.find("mlp");
+  if (mlp != nullptr && mlp->name.ends_with(".shared")) {
+    r.shared_d_ff = mlp->weights[0]->out;
+    mlp = nullptr;
+  }
   if (mlp != nullptr) {
     r.activation = *mlp->spec_as<Activation>();
     r.d_ff = mlp->weights[0]->out;

@@ -52,6 +52,8 @@ struct LayerRecord {
   bool experts_beside = false;                 // it stands beside an MLP, and both are added
   std::optional<ConvSpec> conv;                // the first sub-layer is a convolution in the place of attention
   std::optional<DeltaSpec> delta;              // or a recurrence
+  int64_t shared_d_ff = 0;                     // above 0: and an MLP of so many hidden units that every row goes through
+  bool latent_keys = false;                    // keys and values are made of a latent vector behind a norm
   bool gated_heads = false;                    // what the heads read is multiplied by the sigmoid of a gate
   bool value_norm = false;                     // values are divided by their root mean square, head by head
   double residual_scale = 1;                   // what each sub-layer adds is multiplied by it

@@ -24,7 +24,14 @@
   FAMILY(qwen2)                  \
   FAMILY(qwen3)                  \
   FAMILY(qwen3_moe)              \
+  FAMILY(qwen2_moe)              \
+  FAMILY(lfm2_moe)               \
+  FAMILY(ernie4_5_moe)           \
   FAMILY(qwen3_5_text)           \
+  FAMILY(qwen3_5_moe_text)       \
+  FAMILY(qwen3_next)             \
+  FAMILY(deepseek_v2)            \
+  FAMILY(deepseek_v3)            \
   FAMILY(gpt_oss)                \
   FAMILY(olmo2)                  \
   FAMILY(olmo3)                  \
@@ -39,6 +46,7 @@
   FAMILY(starcoder2)             \
   FAMILY(glm)                    \
   FAMILY(glm4)                   \
+  FAMILY(glm4_moe)               \
   FAMILY(lfm2)                   \
   FAMILY(cohere)                 \
   FAMILY(cohere2)                \
@@ -178,7 +186,7 @@ void ignore_common_keys(const ConfigReader& keys) {
 void ignore_gguf_keys(const ConfigReader& keys) {
   keys.ignore({"model_type", "vocab_size", "attention.value_length", "attention.key_length",
                "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings",
-               "attention_bias", "mlp_bias", "attention_k_eq_v"});
+               "attention_bias", "mlp_bias", "attention_k_eq_v", "use_qk_norm", "joined_projections"});
 }
 
 }  // namespace vitrine

@@ -25,6 +25,15 @@ class Comparison {
     number("the experts of a row" + in, static_cast<double>(a.per_row), static_cast<double>(b.per_row));
     number("whether experts are weighed by a softmax over all" + in, a.softmax_over_all ? 1 : 0, b.softmax_over_all ? 1 : 0);
     number("whether the weights of experts are divided by their sum" + in, a.renormalize ? 1 : 0, b.renormalize ? 1 : 0);
+    number("whether a score of an expert is a sigmoid" + in, a.sigmoid ? 1 : 0, b.sigmoid ? 1 : 0);
+    number("what is added to that sum" + in, a.sum_eps, b.sum_eps);
+    number("the factor of the weights of experts" + in, a.scale, b.scale);
+    number("whether scores of experts are corrected" + in, a.correction != nullptr ? 1 : 0, b.correction != nullptr ? 1 : 0);
+    number("the groups of experts" + in, static_cast<double>(a.groups), static_cast<double>(b.groups));
+    number("the groups that are used" + in, static_cast<double>(a.groups_used), static_cast<double>(b.groups_used));
+    number("the experts that a group is judged by" + in, static_cast<double>(a.group_best), static_cast<double>(b.group_best));
+    number("whether weights multiply what experts read" + in, a.on_inputs ? 1 : 0, b.on_inputs ? 1 : 0);
+    number("the jitter of the router" + in, a.jitter, b.jitter);
     number("the largest gate of an expert" + in, a.limit, b.limit);
     number("the slope of an expert's gate" + in, a.slope, b.slope);
     if (a.activation != b.activation)
@@ -83,6 +92,8 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     if (x.delta) same.recurrence(in, *x.delta, *y.delta);
     if (!x.rope) continue;
     same.number("RoPE's factor of cosines and sines" + in, x.rope->attention_factor, y.rope->attention_factor);
+    same.number("the first turning component of a head" + in, static_cast<double>(x.rope->first),
+                static_cast<double>(y.rope->first));
     same.number("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),
                 static_cast<double>(y.rope->rotary_dim));
     same.frequencies(*x.rope, *y.rope);

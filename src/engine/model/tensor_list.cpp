@@ -8,6 +8,8 @@ std::vector<int64_t> TensorLine::file_shape(bool in_gguf) const {
   if (const int64_t taps = layout.taps.size; taps > 0)
     return in_gguf ? std::vector<int64_t>{out.size / taps, taps} : std::vector<int64_t>{out.size / taps, 1, taps};
   if (in_gguf && layout.tiles.groups > 0 && layout.tiles.each == 0) return {layout.tiles.groups, out.size / layout.tiles.groups};
+  if (const int64_t n = in.size > 0 ? in.size : out.size; layout.gguf_flat)
+    return in_gguf ? std::vector<int64_t>{n} : std::vector<int64_t>{1, n};
   std::vector<int64_t> shape = {file_outputs(in_gguf)};
   if (in.size > 0) shape.insert(stored_by_columns(in_gguf) ? shape.begin() : shape.end(), in.size);
   if (experts_in_one(in_gguf)) shape.insert(shape.begin(), layout.experts);

@@ -25,6 +25,13 @@ struct HeadTiles {
   explicit operator bool() const { return groups > 1 && each > 1; }
 };
 
+/// A matrix with the rows of each head's keys and then of its values, which the file holds as two tensors, the keys with rows and
+/// columns exchanged: GGUF's attn_k_b [heads, in, keys] and attn_v_b [heads, values, in].
+struct KeysAndValues {
+  int64_t heads = 0, keys = 0, values = 0;  // rows of one head
+  explicit operator bool() const { return heads > 0; }
+};
+
 /// How the files store a tensor, where that is not [out, in] on its own.
 struct StoredLayout {
   bool by_columns = false;         // the Hugging Face file stores [in, out]
@@ -39,7 +46,9 @@ struct StoredLayout {
   Dim taps = {};  // size above 0: this vector is a convolution's kernel, row by row [channels, taps]; out.formula
                   // names the channels. A Hugging Face file has it as Conv1d does: [channels, 1, taps]
   HeadTiles tiles = {};
+  KeysAndValues split = {};     // in this file
   bool gguf_minus_exp = false;  // GGUF holds -exp of the values
+  bool gguf_flat = false;       // the Hugging Face file has it as a matrix with one row, GGUF as a vector
   bool constant = false;        // no parameter: it is not learned
   float gguf_offset = 0;        // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };

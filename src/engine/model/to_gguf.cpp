@@ -327,7 +327,7 @@ class Output {
 
   // Rows [first, first + n) of a tensor, whose matrices have importances of their own.
   void encode(const TensorPlan& plan, int64_t first, int64_t n, const float* values, std::byte* bytes) const {
-    const int64_t width = width_of(plan.shape), each = plan.shape[plan.shape.size() - 2];
+    const int64_t width = width_of(plan.shape), each = plan.shape.size() > 1 ? plan.shape[plan.shape.size() - 2] : 1;
     for (int64_t row = first; row < first + n;) {
       const int64_t matrix = row / each, many = std::min((matrix + 1) * each, first + n) - row;
       const auto count = static_cast<size_t>(many * width);

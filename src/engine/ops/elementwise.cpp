@@ -130,6 +130,26 @@ void gated_backward(Context& ctx, Tape& tape, const Two& node) {
   tape.release(node.y);
 }
 
+void scale_rows_backward(Context& ctx, Tape& tape, const Two& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tensor dx = tape.accumulate(node.a), dof_row = tape.accumulate(node.b);
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, dy.rows(), dy.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r) {
+        T sum = 0;
+        for (int64_t i = 0; i < dy.row_size(); ++i) {
+          if (dx) dx.row<T>(r)[i] += dy.row<T>(r)[i] * node.b.data<T>()[r];
+          sum += dy.row<T>(r)[i] * node.a.row<T>(r)[i];
+        }
+        if (dof_row) dof_row.data<T>()[r] += sum;
+      }
+    });
+  });
+  tape.release(node.y);
+}
+
 // Factors of a tensor's elements, the first of which has the number `first` among all: 0 with probability p, else 1 / (1 - p).
 struct Mask {
   uint64_t seed, step, site, first;
@@ -247,6 +267,22 @@ Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f) {
   });
   if (Tape* tape = ctx.tape()) tape->record(&gated_backward, Two{gate, up, y, f});
   if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "gated", .inputs = {gate, up}, .outputs = {y}, .spec = f});
+  return y;
+}
+
+Tensor scale_rows(Context& ctx, const Tensor& x, const Tensor& of_row) {
+  if (x.shape().rank() != 2 || of_row.count() != x.rows())
+    throw ShapeError("scale_rows: x " + x.shape().text() + " by " + of_row.shape().text() + "; expected [rows, d] and [rows, 1]");
+  const Tensor y = ctx.empty(x.shape());
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r)
+        for (int64_t i = 0; i < x.row_size(); ++i) y.row<T>(r)[i] = x.row<T>(r)[i] * of_row.data<T>()[r];
+    });
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&scale_rows_backward, Two{x, of_row, y, Activation::none});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "scale_rows", .inputs = {x, of_row}, .outputs = {y}});
   return y;
 }
 

@@ -21,6 +21,9 @@ Tensor activation(Context& ctx, const Tensor& x, Activation f);
 /// both.
 Tensor gated(Context& ctx, const Tensor& gate, const Tensor& up, Activation f);
 
+/// Each row of x times its number: x [rows, d], of_row [rows, 1]. Backward: both.
+Tensor scale_rows(Context& ctx, const Tensor& x, const Tensor& of_row);
+
 /// In training: zero with probability p, the rest divided by 1 - p. Otherwise (no tape, or p = 0) x itself. x: the step's rows.
 /// The choice depends on ctx.step_of_training, site and the element alone: the same on any number of threads and ranks, and again
 /// when a block is recomputed. arXiv:1207.0580. Backward: x.

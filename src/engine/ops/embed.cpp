@@ -81,6 +81,29 @@ struct TakeNode {
   const int64_t* rows;
 };
 
+struct JoinNode {
+  Tensor x, more, y;
+};
+
+void join_heads_backward(Context& ctx, Tape& tape, const JoinNode& node) {
+  const Tensor dy = tape.gradient(node.y);
+  if (!dy) return;
+  const Tensor dx = tape.accumulate(node.x), dmore = tape.accumulate(node.more);
+  const int64_t heads = node.x.dim(1), a = node.x.dim(2), b = node.more.dim(2), each = node.more.dim(1) == 1 ? 0 : b;
+  visit_scalar(dy, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, dy.rows(), dy.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r)
+        for (int64_t h = 0; h < heads; ++h) {
+          const T* const from = dy.row<T>(r) + h * (a + b);
+          for (int64_t i = 0; i < a && dx; ++i) dx.row<T>(r)[h * a + i] += from[i];
+          for (int64_t i = 0; i < b && dmore; ++i) dmore.row<T>(r)[h * each + i] += from[a + i];
+        }
+    });
+  });
+  tape.release(node.y);
+}
+
 struct ColumnsNode {
   Tensor x, y;
   int64_t first, n, width;
@@ -173,6 +196,29 @@ Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n) {
   });
   if (Tape* tape = ctx.tape()) tape->record(&take_columns_backward, ColumnsNode{x, y, first, n, width});
   if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "take_columns", .inputs = {x}, .outputs = {y}});
+  return y;
+}
+
+Tensor join_heads(Context& ctx, const Tensor& x, const Tensor& more) {
+  if (x.shape().rank() != 3 || more.shape().rank() != 3 || x.rows() != more.rows() ||
+      (more.dim(1) != 1 && more.dim(1) != x.dim(1)))
+    throw ShapeError("join_heads: " + more.shape().text() + " behind " + x.shape().text() +
+                     "; expected [rows, heads, size] twice, with as many heads or one");
+  const int64_t heads = x.dim(1), a = x.dim(2), b = more.dim(2), each = more.dim(1) == 1 ? 0 : b;
+  const Tensor y = ctx.empty({x.rows(), heads, a + b});
+  visit_scalar(x, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, y.rows(), y.row_size(), [&](int64_t first, int64_t n) {
+      for (int64_t r = first; r < first + n; ++r)
+        for (int64_t h = 0; h < heads; ++h) {
+          T* const to = y.row<T>(r) + h * (a + b);
+          std::copy_n(x.row<T>(r) + h * a, a, to);
+          std::copy_n(more.row<T>(r) + h * each, b, to + a);
+        }
+    });
+  });
+  if (Tape* tape = ctx.tape()) tape->record(&join_heads_backward, JoinNode{x, more, y});
+  if (DryRun* dry = ctx.dry()) dry->add(ctx, {.op = "join_heads", .inputs = {x, more}, .outputs = {y}});
   return y;
 }
 

@@ -31,4 +31,8 @@ Tensor take_rows(Context& ctx, const Tensor& x, std::span<const int64_t> rows);
 /// x[..., first .. first + n) of the last axis: x [rows, d] or [rows, m, d]. Backward: x.
 Tensor take_columns(Context& ctx, const Tensor& x, int64_t first, int64_t n);
 
+/// Each head's components with those of `more` behind them: x [rows, heads, a] and more [rows, heads or 1, b] to [rows, heads, a
+/// + b]; one head of `more` goes to every head. Backward: both.
+Tensor join_heads(Context& ctx, const Tensor& x, const Tensor& more);
+
 }  // namespace vitrine

@@ -1,5 +1,6 @@
 #include "ops/experts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -23,6 +24,14 @@ void check(const Tensor& x, const Weight& router, std::span<const Expert> expert
     throw ShapeError("expert_mlp: " + router.name + " chooses " + std::to_string(spec.per_row) + " of " +
                      std::to_string(router.out) + " experts; found " + std::to_string(n) + " experts, expected " +
                      std::to_string(spec.count));
+  if (spec.correction != nullptr && spec.correction->size != spec.count)
+    throw ShapeError("expert_mlp: " + spec.correction->name + " holds " + std::to_string(spec.correction->size) +
+                     " corrections; expected " + std::to_string(spec.count) + ", one for each expert");
+  if (spec.groups < 1 || spec.count % spec.groups != 0 || spec.groups_used > spec.groups || spec.groups_used < 1 ||
+      spec.per_row > spec.count / spec.groups * spec.groups_used || spec.group_best > spec.count / spec.groups)
+    throw ShapeError("expert_mlp: " + router.name + " chooses " + std::to_string(spec.per_row) + " of " +
+                     std::to_string(spec.count) + " experts from " + std::to_string(spec.groups_used) + " of " +
+                     std::to_string(spec.groups) + " groups, which cannot be");
   if (x.shape().rank() != 2) throw ShapeError("expert_mlp: x has shape " + x.shape().text() + "; expected [rows, d_model]");
 }
 
@@ -42,7 +51,7 @@ Tensor router_logits(Context& ctx, const Tensor& x, const Weight& router) {
 const int32_t* chosen_experts(Context& ctx, const Tensor& logits, const ExpertSpec& spec) {
   const int64_t n = logits.rows() * spec.per_row;
   int32_t* const expert = room_for_numbers(ctx, n);
-  choose_experts(ctx, logits, spec.per_row, expert);
+  choose_experts(ctx, logits, spec, expert);
   if (!ctx.listens("hook_expert_indices")) return expert;
   const Tensor shown = ctx.empty({logits.rows(), spec.per_row});
   visit_scalar(shown, [&](auto zero) {
@@ -58,6 +67,15 @@ const int32_t* chosen_experts(Context& ctx, const Tensor& logits, const ExpertSp
     }
   });
   return expert;
+}
+
+Tensor ones(Context& ctx, const Shape& shape) {
+  const Tensor t = ctx.empty(shape);
+  visit_scalar(t, [&](auto zero) {
+    using T = decltype(zero);
+    ctx.run(t.count(), false, [&](int64_t i, int) { t.data<T>()[i] = 1; });
+  });
+  return t.without_grad();
 }
 
 // A value of each chosen expert, as the rows have them; it goes on as the experts have them.
@@ -79,7 +97,9 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   const Tensor weights = ctx.hook("hook_expert_weights", expert_weights(ctx, logits, expert, spec));  // [T, K]
 
   const ExpertRows rows = sort_by_expert(ctx, expert, x.rows(), spec.per_row, spec.count);
-  const Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
+  Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
+  const Tensor whole = spec.on_inputs ? ones(ctx, weights.shape()) : weights;
+  if (spec.on_inputs) sorted = scale_rows(ctx, sorted, by_experts(ctx, weights.view({x.rows(), spec.per_row, 1}), rows));
   Tensor up, gate;
   if (experts[0].gate.out > 0) {
     std::tie(up, gate) = std::tuple_cat(expert_products(ctx, sorted, rows, experts, {&Expert::in, &Expert::gate}));
@@ -92,11 +112,12 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   post = hook_choices(ctx, "hook_post", post, rows);  // [T K, F]
   const Tensor out =
       hook_choices(ctx, "hook_expert_out", expert_products(ctx, post, rows, experts, {&Expert::out})[0], rows);  // [T K, D]
-  const Tensor y = weighted_sum(ctx, out, weights, rows);                                                        // [T, D]
+  const Tensor y = weighted_sum(ctx, out, whole, rows);                                                          // [T, D]
   if (dry != nullptr) {
     OpCall call{.op = "expert_mlp", .inputs = {x}, .outputs = {y}, .spec = spec};
     if (routed) call.inputs.push_back(routed);
-    if (spec.scales != nullptr) call.vectors = {spec.scales};
+    if (spec.scales != nullptr) call.vectors.push_back(spec.scales);
+    if (spec.correction != nullptr) call.vectors.push_back(spec.correction);
     dry->fold(ctx, begin, call);
   }
   return y;

@@ -16,6 +16,19 @@ struct ExpertSpec {
   /// The weights of the chosen: their share of the softmax over all experts (true), or the softmax over themselves.
   bool softmax_over_all = true;
   bool renormalize = true;  // with softmax_over_all: divided by their sum
+  double sum_eps = 0;       // which this is added to
+  bool sigmoid = false;     // with softmax_over_all: the score of an expert is the sigmoid of its logit, not a share of a softmax
+  double scale = 1;         // what all weights are multiplied by in the end
+  /// [count] What is added to the scores of experts where they are chosen, and not to their weights; null: nothing.
+  const Vector* correction = nullptr;
+  /// Above 1: experts stand in so many groups of one size, and are chosen from the best groups_used of them. A group is as good
+  /// as the sum of its best group_best scores (1 or 2).
+  int64_t groups = 1, groups_used = 1, group_best = 1;
+  bool on_inputs = false;  // weights multiply what an expert reads, and not what it gives (Llama 4)
+  /// Above 0: a weight is the share of its expert's softmax over the experts that were not chosen before it and whose logits are
+  /// not further below its own than by 2 jitter times the larger of it and their size (arXiv:2310.00811, without noise:
+  /// Phi-3.5-MoE).
+  double jitter = 0;
   Activation activation = Activation::silu;
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;
@@ -55,12 +68,13 @@ struct RouterBalance {
 /// number.
 ///
 /// Hook points under `name`: hook_router_logits [rows, count]; hook_expert_indices [rows, per_row], numbers of experts, the
-/// heaviest first; hook_expert_weights [rows, per_row]; hook_pre, hook_pre_linear, hook_post [rows, per_row, d_ff] and
+/// best first; hook_expert_weights [rows, per_row]; hook_pre, hook_pre_linear, hook_post [rows, per_row, d_ff] and
 /// hook_expert_out [rows, per_row, d_model] of each chosen expert, the last before its weight. Listening to those with three axes
 /// runs the stepwise form, whose numbers are those of the other. Replaced indices choose the experts and their weights.
 /// Backward: x, routed, the router and the scales through the weights, the experts, their adapters. The choice itself has no
 /// gradient. Errors:   ShapeError for a wrong number of experts; InputError for a replaced index that is no expert's number.
-/// Sources:  arXiv:1701.06538 section 2, 2401.04088 section 2.1 (Mixtral), 2505.09388 section 2 (Qwen 3), 2508.10925 (gpt-oss).
+/// Sources:  arXiv:1701.06538 section 2, 2401.04088 section 2.1 (Mixtral), 2505.09388 section 2 (Qwen 3), 2508.10925 (gpt-oss),
+///           2405.04434 section 2.2.1 (groups), 2412.19437 section 2.1.2 (sigmoids, corrections).
 Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
                   const ExpertSpec& spec, const Tensor& routed = {});
 

@@ -15,6 +15,7 @@ struct RopeSpec {
   enum class Scaling : uint8_t { none, linear, llama3, yarn, longrope, proportional };
   double theta = 10000;
   int64_t rotary_dim = 0;  // components that rotate; the rest of a head stays
+  int64_t first = 0;       // the component that they begin with
   RopeLayout layout = RopeLayout::halves;
   Scaling scaling = Scaling::none;
   double factor = 1;                                 // linear, llama3, yarn, proportional

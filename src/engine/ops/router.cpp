@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
 
 #include "ops/rows.h"
 #include "ops/tape.h"
@@ -38,17 +41,44 @@ bool exceeds(T a, T b) {
   return a > b || (std::isnan(b) && !std::isnan(a));
 }
 
-// The weights of one row's chosen experts. p: its probabilities [count], work of softmax_over_all.
+// The scores of one row's experts, from which weights are made.
+template <class T>
+void scores_of(const T* logits, const ExpertSpec& spec, T* scores) {
+  if (!spec.sigmoid) return softmax_of(logits, spec.count, scores);
+  for (int64_t e = 0; e < spec.count; ++e) scores[e] = 1 / (1 + std::exp(-logits[e]));
+}
+
+// With ExpertSpec::jitter: the softmax from which the k-th weight is taken, p [count]; zero where an expert does not compete.
+template <class T>
+void competing(const T* logits, const int32_t* expert, int64_t k, const ExpertSpec& spec, T* p) {
+  const T best = logits[expert[k]];
+  T sum = 0;
+  for (int32_t e = 0; e < spec.count; ++e) {
+    const bool taken = std::find(expert, expert + k, e) != expert + k;
+    const bool far = (best - logits[e]) / std::max(std::abs(logits[e]), best) > static_cast<T>(2 * spec.jitter);
+    sum += p[e] = taken || far ? 0 : std::exp(logits[e] - best);
+  }
+  for (int64_t e = 0; e < spec.count; ++e) p[e] /= sum;
+}
+
+// The weights of one row's chosen experts. p: its scores [count], work of softmax_over_all.
 template <class T>
 void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, T* p, T* weights) {
+  for (int64_t k = 0; k < spec.per_row && spec.jitter > 0; ++k) {
+    competing(logits, expert, k, spec, p);
+    weights[k] = p[expert[k]];
+  }
+  if (spec.jitter > 0) return;
   if (!spec.softmax_over_all) {
     for (int64_t k = 0; k < spec.per_row; ++k) weights[k] = logits[expert[k]];
     return softmax_of(weights, spec.per_row, weights);
   }
-  softmax_of(logits, spec.count, p);
+  scores_of(logits, spec, p);
   T sum = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) sum += weights[k] = p[expert[k]];
+  sum += static_cast<T>(spec.sum_eps);
   for (int64_t k = 0; k < spec.per_row && spec.renormalize; ++k) weights[k] /= sum;
+  for (int64_t k = 0; k < spec.per_row && spec.scale != 1; ++k) weights[k] *= static_cast<T>(spec.scale);
 }
 
 // The same, then each multiplied by its expert's scale.
@@ -88,6 +118,11 @@ Tensor scaled_weights(Context& ctx, const Tensor& weights, const int32_t* expert
 template <class T>
 void through_weights(const T* logits, const T* weights, const T* dweights, const int32_t* expert, const ExpertSpec& spec, T* work,
                      T* dlogits) {
+  for (int64_t k = 0; k < spec.per_row && spec.jitter > 0; ++k) {
+    competing(logits, expert, k, spec, work);
+    for (int64_t e = 0; e < spec.count; ++e) dlogits[e] += weights[k] * dweights[k] * ((e == expert[k] ? 1 : 0) - work[e]);
+  }
+  if (spec.jitter > 0) return;
   T inner = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) inner += weights[k] * dweights[k];
   if (!spec.softmax_over_all) {
@@ -95,12 +130,15 @@ void through_weights(const T* logits, const T* weights, const T* dweights, const
     return;
   }
   T *const p = work, *const dp = work + spec.count;
-  softmax_of(logits, spec.count, p);
+  scores_of(logits, spec, p);
   std::fill_n(dp, spec.count, T{0});
-  T sum = 0;
+  const T scale = static_cast<T>(spec.scale);
+  T sum = static_cast<T>(spec.sum_eps);
   for (int64_t k = 0; k < spec.per_row; ++k) sum += p[expert[k]];
-  for (int64_t k = 0; k < spec.per_row; ++k) dp[expert[k]] += spec.renormalize ? (dweights[k] - inner) / sum : dweights[k];
-  add_softmax_gradient(p, dp, spec.count, dlogits);
+  for (int64_t k = 0; k < spec.per_row; ++k)
+    dp[expert[k]] += spec.renormalize ? (scale * dweights[k] - inner) / sum : scale * dweights[k];
+  if (!spec.sigmoid) return add_softmax_gradient(p, dp, spec.count, dlogits);
+  for (int64_t e = 0; e < spec.count; ++e) dlogits[e] += dp[e] * p[e] * (1 - p[e]);
 }
 
 // dlogits += the gradient of the load-balancing loss, whose probabilities are those of all experts.
@@ -152,6 +190,36 @@ void count_choices(Context& ctx, const Tensor& logits, const int32_t* expert, co
   });
 }
 
+// What experts are chosen by, where that is not their logits: [rows, count], -inf in groups that are not used.
+Tensor choice_scores(Context& ctx, const Tensor& logits, const ExpertSpec& spec) {
+  const Tensor scores = ctx.empty(logits.shape());
+  const int64_t each = spec.count / spec.groups;
+  visit_scalar(logits, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(ctx, logits.rows(), 8 * spec.count, [&](int64_t first, int64_t n) {
+      std::vector<T> of_group(static_cast<size_t>(spec.groups)), best(static_cast<size_t>(each));
+      for (int64_t r = first; r < first + n; ++r) {
+        T* const row = scores.row<T>(r);
+        scores_of(logits.row<T>(r), spec, row);
+        for (int64_t e = 0; e < spec.count && spec.correction != nullptr; ++e) row[e] += spec.correction->at<T>(e);
+        if (spec.groups_used == spec.groups) continue;
+        for (int64_t g = 0; g < spec.groups; ++g) {
+          std::copy_n(row + g * each, each, best.begin());
+          std::partial_sort(best.begin(), best.begin() + spec.group_best, best.end(), exceeds<T>);
+          of_group[static_cast<size_t>(g)] = std::accumulate(best.begin(), best.begin() + spec.group_best, T{0});
+        }
+        for (int64_t used = 0; used < spec.groups_used; ++used) {
+          const auto good = std::max_element(of_group.begin(), of_group.end(), [](T a, T b) { return exceeds(b, a); });
+          *good = std::numeric_limits<T>::quiet_NaN();  // taken: less than every number
+        }
+        for (int64_t e = 0; e < spec.count; ++e)
+          if (!std::isnan(of_group[static_cast<size_t>(e / each)])) row[e] = -std::numeric_limits<T>::infinity();
+      }
+    });
+  });
+  return scores;
+}
+
 }  // namespace
 
 double RouterBalance::loss() const {
@@ -161,12 +229,16 @@ double RouterBalance::loss() const {
   return rows == 0 ? 0 : static_cast<double>(chosen.size()) * sum / (n * n);
 }
 
-void choose_experts(Context& ctx, const Tensor& logits, int64_t per_row, int32_t* expert) {
+void choose_experts(Context& ctx, const Tensor& logits, const ExpertSpec& spec, int32_t* expert) {
+  const auto scratch = ctx.frame();
+  const bool by_logits = spec.correction == nullptr && spec.groups_used == spec.groups;  // scores are in the same order
+  const Tensor scores = by_logits ? logits : choice_scores(ctx, logits, spec);
+  const int64_t per_row = spec.per_row;
   visit_scalar(logits, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(ctx, logits.rows(), logits.row_size() * per_row, [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) {
-        const T* const row = logits.row<T>(r);
+        const T* const row = scores.row<T>(r);
         int32_t* const chosen = expert + r * per_row;
         for (int64_t k = 0; k < per_row; ++k) {
           int32_t best = -1;

@@ -4,8 +4,9 @@
 
 namespace vitrine {
 
-/// For each row of logits [rows, count] the numbers of its per_row largest, the largest first; of equal ones the lower number.
-void choose_experts(Context& ctx, const Tensor& logits, int64_t per_row, int32_t* expert);
+/// For each row of logits [rows, count] the numbers of its per_row best (ExpertSpec), the best first; of equal ones the lower
+/// number.
+void choose_experts(Context& ctx, const Tensor& logits, const ExpertSpec& spec, int32_t* expert);
 
 /// The weights [rows, per_row] of the chosen experts [rows · per_row] (ExpertSpec). Backward: logits, also from the
 /// load-balancing loss, if the context has one; `expert` must live as long as tensors do.

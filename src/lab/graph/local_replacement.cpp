@@ -39,6 +39,7 @@ void skip_backward(Context& ctx, Tape& tape, const SkipNode& n) {
 const char* other_parts(const LayerRecord& spec) {
   if (spec.conv) return "convolutions";
   if (spec.delta) return "recurrences";
+  if (spec.latent_keys) return "keys and values of a latent vector";
   if (spec.gated_heads) return "gates on attention's heads";
   if (spec.per_layer_dim > 0) return "embeddings of each layer";
   if (spec.experts_beside) return "experts beside its MLP";

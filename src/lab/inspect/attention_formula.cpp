@@ -25,6 +25,7 @@ std::vector<float> stored_factor(const RowsF& rows) { return {rows.data(), rows.
 std::optional<std::string> AttentionFormula::why_not(const Model& model, int64_t layer) {
   const LayerRecord& spec = model.layer(layer);
   if (!spec.has_attention()) return std::string("it has ") + spec.instead_of_attention() + " in the place of attention";
+  if (spec.latent_keys) return "its keys and values are made of a latent vector behind a norm";
   if (spec.gated_heads) return "its heads stand behind gates, which each token opens for itself";
   if (spec.value_norm) return "its values are divided by their length, so they are no fixed map of what the heads read";
   if (spec.keys_of >= 0)
@@ -92,7 +93,8 @@ void AttentionFormula::turn(RowsD& rows) const {
         const auto angle = static_cast<double>(static_cast<float>(r) * frequencies[i]);
         const double cos = std::cos(angle) * rope.attention_factor, sin = std::sin(angle) * rope.attention_factor;
         const RopePair pair = rope_pair(rope.layout, i, static_cast<size_t>(rope.rotary_dim));
-        double &a = rows(r, head + static_cast<Index>(pair.a)), &b = rows(r, head + static_cast<Index>(pair.b));
+        const Index begin = head + rope.first;
+        double &a = rows(r, begin + static_cast<Index>(pair.a)), &b = rows(r, begin + static_cast<Index>(pair.b));
         const double before = a;
         a = before * cos - b * sin;
         b = b * cos + before * sin;

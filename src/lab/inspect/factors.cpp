@@ -33,7 +33,7 @@ void fold_reader(RowsF& rows, const FrozenNorm& norm) {
 void turn(RowsF& q, int64_t d_head, int64_t offset, const RopeSpec& rope) {
   const std::vector<float> frequencies = rope_frequencies(rope);
   const auto stretch = static_cast<float>(rope.attention_factor * rope.attention_factor);
-  for (Eigen::Index head = 0; head < q.rows(); head += d_head)
+  for (Eigen::Index head = rope.first; head < q.rows(); head += d_head)
     for (size_t i = 0; i < frequencies.size(); ++i) {
       const float angle = static_cast<float>(offset) * frequencies[i];
       const RopePair pair = rope_pair(rope.layout, i, static_cast<size_t>(rope.rotary_dim));
@@ -80,6 +80,11 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
     throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
                      " has heads behind a gate that each token opens for itself: what a head writes is no fixed map of what it "
                      "reads, so it has no QK and OV circuits. Its hooks attn.hook_gate and attn.hook_gated_z show both");
+  if (spec.latent_keys)
+    throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
+                     " makes keys and values of a latent vector that a norm divides by its length: what a head reads is no fixed "
+                     "map of the stream, so it has no QK and OV circuits. Its hooks attn.kv_latent_norm.hook_normalized, "
+                     "attn.hook_k and attn.hook_v show both sides");
   const std::string block = "blocks." + std::to_string(layer) + ".";
   if (engine.model().record().hook(block + "attn.rot_q_norm.hook_scale") != nullptr)
     throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +

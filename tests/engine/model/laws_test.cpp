@@ -154,7 +154,7 @@ TEST_P(Law, AReplacedHookFlowsOn) {
   const std::vector<float> alone = run(ids);
   for (const std::string& hook : model().hook_names()) {
     SCOPED_TRACE(hook);
-    const auto experts = model().shape().n_layers > 0 ? model().layer(0).experts : std::nullopt;
+    const auto experts = model().shape().n_layers > 0 ? model().layer(model().shape().n_layers - 1).experts : std::nullopt;
     Change change(hook, [&](float x) {
       if (hook.ends_with("hook_expert_indices")) return std::fmod(x + 1, static_cast<float>(experts->count));
       return std::isfinite(x) ? 0.7f * x + 0.5f * std::abs(x) + 0.1f : x;  // no norm undoes it

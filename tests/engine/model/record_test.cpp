@@ -123,10 +123,12 @@ TEST_P(RecordOfModel, CountsTheKeysBeforeAStep) {
     return n;
   };
   int64_t expected = 0;
-  for (const LayerRecord& layer : model_.record().layers) {
+  for (int64_t number = 0; number < model_.shape().n_layers; ++number) {
+    const LayerRecord& layer = model_.layer(number);
     if (!layer.has_attention()) continue;
     const int64_t seen = layer.attention.window == kNoWindow ? 11 : std::min<int64_t>(11, layer.attention.window);
-    expected += seen * model_.shape().n_heads * 2 * layer.head_dim;
+    const int64_t v_dim = model_.record().hook("blocks." + std::to_string(number) + ".attn.hook_z")->sizes.back();
+    expected += seen * model_.shape().n_heads * (layer.head_dim + v_dim);
   }
   EXPECT_EQ(scores(record_step(model_, {.rows = 1, .position = 10, .cached = true})), expected);
 }

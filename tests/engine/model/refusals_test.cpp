@@ -434,6 +434,31 @@ TEST(Refusals, SettingsOfMamba2) {
   EXPECT_NO_THROW(open_model(bare.dir()));
 }
 
+TEST(Refusals, SettingsOfDeepSeek) {
+  const auto said = [](const std::string& key, const Json& value) { return Changed("deepseek_v3").set(key, value).message(); };
+  EXPECT_CONTAINS(said("n_group", 4), "is 4, which does not divide the 6 experts");
+  EXPECT_CONTAINS(said("n_group", 6), "leaves one expert for a group; expected two or more");
+  EXPECT_CONTAINS(said("topk_group", 4), "is more than the 3 groups there are");
+  EXPECT_CONTAINS(said("num_experts_per_tok", 5), "is more than the 4 experts of the groups that are used (topk_group)");
+  EXPECT_CONTAINS(said("scoring_func", "softmax"), "is not supported by this family; expected sigmoid");
+  EXPECT_CONTAINS(said("topk_method", "greedy"), "expected noaux_tc");
+  EXPECT_CONTAINS(said("moe_layer_freq", 2), "expected 1");
+  EXPECT_CONTAINS(said("num_key_value_heads", 1), "all are made of one latent vector");
+  EXPECT_CONTAINS(said("attention_bias", true), "expected false");
+  EXPECT_CONTAINS(said("vitrine_norms", "post"), "the family deepseek_v3 has no other form for");
+}
+
+// The layers that guess the tokens behind the next one are left out, as in transformers.
+TEST(Refusals, FurtherLayersAreLeftOut) {
+  for (const std::string model : {"deepseek_v3", "glm4_moe"}) {
+    const float number = 1;
+    Changed changed(model);
+    changed.add({"model.layers.2.eh_proj.weight", DType::f32, {1}, reinterpret_cast<const std::byte*>(&number)});
+    changed.set("num_nextn_predict_layers", 1).loads();
+    EXPECT_CONTAINS(changed.set("num_nextn_predict_layers", 0).message(), "does not have: \"model.layers.2.eh_proj.weight\"");
+  }
+}
+
 TEST(Refusals, SettingsOfLfm2) {
   EXPECT_CONTAINS(Changed("lfm2").set("layer_types", {"conv", "full_attention"}).message(),
                   "has 2 entries; expected one for each of 3 layers");

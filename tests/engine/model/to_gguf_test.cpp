@@ -220,6 +220,28 @@ TEST(ToGgufGranite4, HybridFilesOfTheConverterRun) {
   }
 }
 
+// A DeepSeek's keys and values of each head, which the file holds as two tensors, are one in memory, and two again when it is
+// written.
+TEST(ToGgufMixtures, SplitKeysAndValuesArePassedOn) {
+  const Scratch scratch;
+  const std::string file = std::string(VITRINE_GOLDEN) + "/gguf/deepseek_v3.gguf", again = written_gguf(file, scratch, "q8_0");
+  const Gguf a = open_gguf(file), b = open_gguf(again);
+  for (const std::string name : {"blk.1.attn_k_b.weight", "blk.1.attn_v_b.weight"})
+    EXPECT_EQ(as_floats(*a.checkpoint.find(name)).values, as_floats(*b.checkpoint.find(name)).values) << name;
+  EXPECT_NO_THROW(open_model(again));
+}
+
+// Qwen3 Next's as today's converter cuts it: queries, keys and values of all heads, then their gates.
+TEST(ToGgufMixtures, Qwen3NextRunsInBothForms) {
+  ThreadPool pool(2);
+  const std::string variant = std::string(VITRINE_GOLDEN) + "/variants/qwen3_next";
+  const Checkpoint golden = open_safetensors(variant + "/golden.safetensors");
+  const Scratch scratch;
+  for (const std::string& file : {std::string(VITRINE_GOLDEN) + "/gguf/qwen3_next.gguf", written_gguf(variant, scratch)})
+    expect_forward(run_forward(*open_model(file).model, ids_of(golden_tensor(golden, "0/ids")), {.f32 = true}, pool), golden,
+                   "0/", tolerance_for(static_cast<double>(golden_tensor(golden, "distance").values[0])));
+}
+
 // Every variant of a family either has a GGUF form, which gives the same numbers, or is refused by name.
 TEST(ToGgufVariants, RunAlikeOrAreRefused) {
   ThreadPool pool(2);
@@ -266,6 +288,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                                                "opt_no_biases",
                                                "phi_grouped",
                                                "qwen2_layer_types",
+                                               "qwen2_moe",
                                                "qwen2_window_layers",
                                                "qwen3_moe_dense_layers",
                                                "qwen3_moe_stacked",

@@ -2,6 +2,8 @@
 // choices, and the load-balancing loss by tests/golden/experts/make.py.
 #include "ops/experts.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "gradients.h"
 #include "io/safetensors.h"
@@ -44,7 +46,17 @@ Layer layer_of(GradientCheck& check, bool biases, bool pairs) {
 TEST(Experts, GradientsMatchDifferences) {
   Recorder everything({{"*"}});
   const Step step = Step::of(std::vector<int32_t>(7, 0));
-  for (const ExpertSpec& spec : {spec_of(true, true), spec_of(true, false), spec_of(false, true), spec_of(false, true, 1.2)})
+  ExpertSpec sigmoids = spec_of(true, true), groups = spec_of(true, false), inputs = spec_of(true, false),
+             competing = spec_of(true, true);
+  sigmoids.sigmoid = inputs.sigmoid = inputs.on_inputs = true;
+  sigmoids.sum_eps = 0.1;
+  sigmoids.scale = 1.7;
+  groups.groups = 5;
+  groups.groups_used = 3;
+  groups.scale = 0.6;
+  competing.jitter = 0.6;
+  for (const ExpertSpec& spec : {spec_of(true, true), spec_of(true, false), spec_of(false, true), spec_of(false, true, 1.2),
+                                 sigmoids, groups, inputs, competing})
     for (Listener* listener : {static_cast<Listener*>(nullptr), static_cast<Listener*>(&everything)}) {
       GradientCheck check;
       check.input({7, kWidth});
@@ -153,11 +165,52 @@ TEST(Experts, EqualLogitsChooseTheLowerNumber) {
   const Tensor logits = ctx.zeros({1, 4});
   logits.data<float>()[3] = -1;
   int32_t chosen[3];
-  choose_experts(ctx, logits, 3, chosen);
+  choose_experts(ctx, logits, {.count = 4, .per_row = 3}, chosen);
   EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 3), (std::vector<int32_t>{0, 1, 2}));
   logits.data<float>()[1] = NAN;
-  choose_experts(ctx, logits, 3, chosen);
+  choose_experts(ctx, logits, {.count = 4, .per_row = 3}, chosen);
   EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 3), (std::vector<int32_t>{0, 2, 3}));
+}
+
+std::vector<int32_t> chosen_of(const std::vector<float>& row, const ExpertSpec& spec) {
+  ThreadPool pool(1);
+  Context ctx(pool);
+  const Tensor logits = ctx.zeros({1, static_cast<int64_t>(row.size())});
+  std::copy(row.begin(), row.end(), logits.data<float>());
+  std::vector<int32_t> chosen(static_cast<size_t>(spec.per_row));
+  choose_experts(ctx, logits, spec, chosen.data());
+  return chosen;
+}
+
+TEST(Experts, GroupsAreChosenByTheirBest) {
+  const std::vector<float> logits = {3, -3, 1, 1, 2, 0};
+  ExpertSpec spec{.count = 6, .per_row = 2, .groups = 3, .groups_used = 1};
+  EXPECT_EQ(chosen_of(logits, spec), (std::vector<int32_t>{0, 1}));  // by its best one
+  spec.sigmoid = true;
+  spec.group_best = 2;
+  EXPECT_EQ(chosen_of(logits, spec), (std::vector<int32_t>{2, 3}));  // 0.95 + 0.05, 0.73 + 0.73, 0.88 + 0.5
+  spec.groups_used = 2;
+  EXPECT_EQ(chosen_of(logits, spec), (std::vector<int32_t>{4, 2}));
+  spec.groups = spec.groups_used = 1;
+  EXPECT_EQ(chosen_of(logits, spec), (std::vector<int32_t>{0, 4}));
+}
+
+TEST(Experts, CorrectionsChooseAndDoNotWeigh) {
+  const float corrections[] = {0, 0, 0.5f, 0};
+  Vector correction;
+  correction.size = 4;
+  correction.data = corrections;
+  const std::vector<float> logits = {2, 1, 0.5f, -1};
+  ExpertSpec spec{.count = 4, .per_row = 2, .renormalize = false, .sigmoid = true, .correction = &correction};
+  const std::vector<int32_t> chosen = chosen_of(logits, spec);
+  EXPECT_EQ(chosen, (std::vector<int32_t>{2, 0}));
+  ThreadPool pool(1);
+  Context ctx(pool);
+  const Tensor row = ctx.zeros({1, 4});
+  std::copy(logits.begin(), logits.end(), row.data<float>());
+  const Tensor weights = expert_weights(ctx, row, chosen.data(), spec);
+  EXPECT_NEAR(weights.data<float>()[0], 1 / (1 + std::exp(-0.5)), 1e-6);
+  EXPECT_NEAR(weights.data<float>()[1], 1 / (1 + std::exp(-2.0)), 1e-6);
 }
 
 // Puts other experts in the place of the chosen ones.
@@ -220,7 +273,7 @@ TEST(Experts, BalanceLossAndItsGradientAreTransformers) {
     logits.push_back(ctx.empty({7, 5}));
     std::copy_n(floats("logits." + std::to_string(layer)), 35, logits.back().data<float>());
     auto* const chosen = static_cast<int32_t*>(tape.arena().allocate(14 * sizeof(int32_t)));
-    choose_experts(ctx, logits.back(), 2, chosen);
+    choose_experts(ctx, logits.back(), spec_of(true, true), chosen);
     const Tensor weights = expert_weights(ctx, logits.back(), chosen, spec_of(true, true));
     sum = sum ? add(ctx, sum, weights) : weights;
   }

@@ -192,6 +192,29 @@ TEST(OpGradient, Rope) {
     }
 }
 
+// Of heads that end in what turns, made of one head's components that all share, or of each head's own.
+TEST(OpGradient, JoinedHeadsThatTurnAtTheirEnd) {
+  const Step step = ragged_rows({3, 4});
+  for (const int64_t heads : {1, 2})
+    for (const RopeLayout layout : {RopeLayout::pairs, RopeLayout::halves}) {
+      GradientCheck check;
+      check.input({7, 2, 3});
+      check.input({7, heads, 4});
+      check.expect_match([&](Context& ctx, const Inputs& x) {
+        const Tensor joined = join_heads(ctx, x[0], x[1]);
+        const Tensor turned = rope(ctx, joined, step, {.theta = 50, .rotary_dim = 4, .first = 3, .layout = layout});
+        return add(ctx, turned, joined);  // gradients are added to those that are there
+      });
+    }
+}
+
+TEST(OpGradient, ScaledRows) {
+  GradientCheck check;
+  check.input({5, 3});
+  check.input({5, 1});
+  check.expect_match([&](Context& ctx, const Inputs& x) { return scale_rows(ctx, x[0], x[1]); });
+}
+
 TEST(OpGradient, Elementwise) {
   for (const Activation f : kActivations) {
     GradientCheck check;

@@ -42,7 +42,7 @@ def gemma2(width, layers, heads, kv_heads, head_dim, mlp, scalar):
 def llama_kin(kind, width, layers, heads, kv_heads, mlp, vocab, context, theta, tied, **more):
     name = dict(exaone4="Exaone4ForCausalLM", ernie4_5="Ernie4_5ForCausalLM", hunyuan_v1_dense="HunYuanDenseV1ForCausalLM", llama="LlamaForCausalLM", mistral="MistralForCausalLM", mixtral="MixtralForCausalLM", qwen2="Qwen2ForCausalLM",
                 qwen3_moe="Qwen3MoeForCausalLM", olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
-                granite="GraniteForCausalLM", granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM",
+                granite="GraniteForCausalLM", qwen2_moe="Qwen2MoeForCausalLM", granitemoehybrid="GraniteMoeHybridForCausalLM", phi3="Phi3ForCausalLM",
                 glm="GlmForCausalLM", glm4="Glm4ForCausalLM")[kind]
     return dict(model_type=kind, architectures=[name], hidden_size=width, num_hidden_layers=layers,
                 num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=mlp, vocab_size=vocab,
@@ -60,6 +60,14 @@ def gpt_oss(layers, experts):
                 rms_norm_eps=1e-5, attention_bias=True, num_local_experts=experts, num_experts_per_tok=4, experts_per_token=4, sliding_window=128, swiglu_limit=7.0,
                 layer_types=["sliding_attention", "full_attention"] * (layers // 2), initial_context_length=4096, output_router_logits=False, router_aux_loss_coef=0.9,
                 rope_scaling=dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=4096))
+
+
+def deepseek(kind, name, width, layers, heads, mlp, vocab, q_rank, dense, experts, shared, width_of_expert, per_token, groups, scale, mscale, **more):
+    return dict(model_type=kind, architectures=[name], hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads, intermediate_size=mlp, vocab_size=vocab,
+                max_position_embeddings=163840, q_lora_rank=q_rank, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, first_k_dense_replace=dense, n_routed_experts=experts,
+                n_shared_experts=shared, moe_intermediate_size=width_of_expert, num_experts_per_tok=per_token, n_group=groups[0], topk_group=groups[1], routed_scaling_factor=scale, moe_layer_freq=1, seq_aux=True,
+                rope_theta=10000, rope_scaling=dict(type="yarn", factor=40, beta_fast=32, beta_slow=1, mscale=mscale, mscale_all_dim=mscale, original_max_position_embeddings=4096), rms_norm_eps=1e-6,
+                hidden_act="silu", attention_bias=False, attention_dropout=0.0, tie_word_embeddings=False, **more)
 
 
 def lfm2(width, heads, mlp):
@@ -176,6 +184,26 @@ CONFIGS = {
                                num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True,
                                decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, sliding_window=None,
                                max_window_layers=48, output_router_logits=False, router_aux_loss_coef=0.001),
+    # arXiv:2405.04434, 2412.19437, 2508.06471; Qwen Team 2024 and 2025, Liquid AI 2025: the configurations beside the weights.
+    "deepseek-v2-lite": deepseek("deepseek_v2", "DeepseekV2ForCausalLM", 2048, 27, 16, 10944, 102400, None, dense=1, experts=64, shared=2, width_of_expert=1408, per_token=6, groups=(1, 1), scale=1.0, mscale=0.707,
+                                 norm_topk_prob=False, scoring_func="softmax", topk_method="greedy", aux_loss_alpha=0.001),
+    "deepseek-v3": deepseek("deepseek_v3", "DeepseekV3ForCausalLM", 7168, 61, 128, 18432, 129280, 1536, dense=3, experts=256, shared=1, width_of_expert=2048, per_token=8, groups=(8, 4), scale=2.5, mscale=1.0,
+                            norm_topk_prob=True, scoring_func="sigmoid", topk_method="noaux_tc", num_nextn_predict_layers=1, ep_size=1),
+    "glm-4.5-air": dict(model_type="glm4_moe", architectures=["Glm4MoeForCausalLM"], hidden_size=4096, num_hidden_layers=46, num_attention_heads=96, num_key_value_heads=8, head_dim=128, intermediate_size=10944,
+                        vocab_size=151552, max_position_embeddings=131072, rope_theta=1000000, rope_scaling=None, partial_rotary_factor=0.5, rms_norm_eps=1e-5, attention_bias=True, use_qk_norm=False, n_group=1,
+                        topk_group=1, n_routed_experts=128, n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=8, num_nextn_predict_layers=1, moe_intermediate_size=1408, routed_scaling_factor=1.0,
+                        first_k_dense_replace=1, tie_word_embeddings=False, hidden_act="silu"),
+    "qwen1.5-moe-a2.7b": llama_kin("qwen2_moe", 2048, 24, 16, 16, 5632, 151936, 8192, 1000000.0, False, rms_norm_eps=1e-6, num_experts=60, num_experts_per_tok=4, moe_intermediate_size=1408,
+                                   shared_expert_intermediate_size=5632, norm_topk_prob=False, decoder_sparse_step=1, use_sliding_window=False, sliding_window=32768, max_window_layers=21, output_router_logits=False,
+                                   router_aux_loss_coef=0.001),
+    "qwen3-next-80b-a3b": dict(model_type="qwen3_next", architectures=["Qwen3NextForCausalLM"], hidden_size=2048, num_hidden_layers=48, num_attention_heads=16, num_key_value_heads=2, head_dim=256, intermediate_size=5120,
+                               vocab_size=151936, max_position_embeddings=262144, rope_theta=10000000, rope_scaling=None, partial_rotary_factor=0.25, rms_norm_eps=1e-6, attention_bias=False, full_attention_interval=4,
+                               linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32, decoder_sparse_step=1, mlp_only_layers=[],
+                               moe_intermediate_size=512, shared_expert_intermediate_size=512, num_experts=512, num_experts_per_tok=10, norm_topk_prob=True, output_router_logits=False, router_aux_loss_coef=0.001,
+                               tie_word_embeddings=False, hidden_act="silu"),
+    "lfm2-8b-a1b": dict(model_type="lfm2_moe", architectures=["Lfm2MoeForCausalLM"], hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, num_key_value_heads=8, intermediate_size=7168, vocab_size=65536,
+                        max_position_embeddings=128000, norm_eps=1e-5, rope_theta=1000000.0, conv_L_cache=3, conv_bias=False, num_dense_layers=2, num_experts=32, num_experts_per_tok=4, moe_intermediate_size=1792,
+                        norm_topk_prob=True, routed_scaling_factor=1.0, use_expert_bias=True, layer_types=["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)]),
     # Google's files of Gemma 4, the text part.
     "gemma-4-e2b": gemma4(1536, 35, 8, 1, 6144, 5, shared=20, use_double_wide_mlp=True),
     "gemma-4-e4b": gemma4(2560, 42, 8, 2, 10240, 6, shared=18, use_double_wide_mlp=False),

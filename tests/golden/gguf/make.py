@@ -8,6 +8,7 @@ qwen3_5.gguf              F32, written by llama.cpp's converter itself (make_con
 <model>.gguf              F32, with the tokenizer where the model has one: its numbers are those of ../models/<model>/golden
 llama_<T>.gguf            the llama model as f16, q8_0, q4_0 (rows of 64 and 96; norms stay f32)
 rope_llama3.gguf, rope_linear.gguf   of ../variants/llama_rope_llama3 and llama_rope_linear: their numbers are theirs
+qwen3_next.gguf           of ../variants/qwen3_next
 rope_qwen2.gguf           of ../variants/qwen2_rope_llama3, whose heads are wider than d_model / n_heads
 gpt_oss.gguf, gpt_oss_mxfp4.gguf     by make_converted.py
 quantized.safetensors     for T in f16, q8_0, q4_0, by float32 runs of the dequantized weights:
@@ -42,7 +43,8 @@ def unpermute(w, n_head):
 
 
 # gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
-ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2", "cohere": "command-r", "hunyuan_v1_dense": "hunyuan-dense"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2", "cohere": "command-r", "hunyuan_v1_dense": "hunyuan-dense",
+                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe", "qwen3_next": "qwen3next"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
@@ -126,11 +128,30 @@ def add_gemma4(writer, c):
     writer.add_tensor("rope_freqs.weight", np.array([1.0] * turning + [1e30] * (pairs - turning), dtype=np.float32))
 
 
+def qwen3_next_tensors(name, w, c):
+    """Of the converter: (GGUF name or None, numbers) of what it stores in another form."""
+    layer, keys, values = name.split(".")[2] if "layers" in name else "", c["linear_key_head_dim"], c["linear_value_head_dim"] * c["linear_num_value_heads"] // c["linear_num_key_heads"]
+    if name.endswith("A_log"):
+        return {f"blk.{layer}.ssm_a": -np.exp(w)}
+    if name.endswith("dt_bias"):
+        return {f"blk.{layer}.ssm_dt.bias": w}
+    if name.endswith("in_proj_qkvz.weight"):  # each key head's parts: those of all heads side by side
+        q, k, v, z = (part.reshape(-1, w.shape[1]) for part in np.split(w.reshape(c["linear_num_key_heads"], -1, w.shape[1]), np.cumsum([keys, keys, values]), axis=1))
+        return {f"blk.{layer}.attn_qkv.weight": np.concatenate([q, k, v]), f"blk.{layer}.attn_gate.weight": z}
+    if name.endswith("experts.gate_up_proj"):
+        gate, up = np.split(w, 2, axis=1)
+        return {f"blk.{layer}.ffn_gate_exps.weight": gate, f"blk.{layer}.ffn_up_exps.weight": up}
+    if name.endswith("norm.weight") and "linear_attn" not in name:
+        return {None: w + 1}
+    return {None: w.squeeze() if name.endswith(("conv1d.weight", "shared_expert_gate.weight")) else w}
+
+
 def name_in_gguf(names, name):
     for theirs, ours in (("router.scale", "ffn_gate_inp.scale"), ("router.per_expert_scale", "ffn_down_exps.scale")):
         if name.endswith(theirs):
             return f"blk.{name.split('.')[2]}.{ours}"
     name = name.replace(".dt_bias", ".dt_proj.bias")
+    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
     if name.endswith(("layer_scalar", "experts.gate_up_proj", "experts.down_proj")):
         name += ".weight"
     return names.get_name(name, try_suffixes=(".weight", ".bias"))
@@ -158,6 +179,15 @@ def tensors_of(folder, config):
             w = w.reshape(config["n_groups"], -1)
         if name.endswith((".conv.conv.weight", ".conv1d.weight")):
             w = w.squeeze(1)
+        if name.endswith("kv_b_proj.weight"):  # each head's keys, turned, and values
+            keys, values = np.split(w.reshape(config["num_attention_heads"], -1, w.shape[1]), [config["qk_nope_head_dim"]], axis=1)
+            for which, part in (("k_b", keys.swapaxes(1, 2)), ("v_b", values)):
+                out[name.replace("kv_b", which)] = (f"blk.{name.split('.')[2]}.attn_{which}.weight", np.ascontiguousarray(part))
+            continue
+        if arch == "qwen3next":
+            for new, part in qwen3_next_tensors(name, w, config).items():
+                out[new or name] = (new or name_in_gguf(names, name), np.ascontiguousarray(part))
+            continue
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
         out[name] = (name_in_gguf(names, name.removeprefix("transformer.") if arch in ("bloom", "falcon") else name), np.ascontiguousarray(w))
@@ -206,8 +236,71 @@ def add_gpt_neox(writer, c):
     writer.add_layer_norm_eps(c["layer_norm_eps"])
 
 
+def add_deepseek(writer, c):
+    rope, rank, turning = c["rope_parameters"], c["kv_lora_rank"], c["qk_rope_head_dim"]
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_head_count(c["num_attention_heads"])
+    writer.add_head_count_kv(1)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_expert_count(c["n_routed_experts"])
+    writer.add_expert_used_count(c["num_experts_per_tok"])
+    writer.add_expert_group_count(c["n_group"])
+    writer.add_expert_group_used_count(c["topk_group"])
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_leading_dense_block_count(c["first_k_dense_replace"])
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_q_lora_rank(c["q_lora_rank"])
+    writer.add_kv_lora_rank(rank)
+    writer.add_key_length(rank + turning)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(c["qk_nope_head_dim"] + turning)
+    writer.add_value_length_mla(c["v_head_dim"])
+    writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
+    writer.add_expert_shared_count(c["n_shared_experts"])
+    writer.add_expert_weights_scale(c["routed_scaling_factor"])
+    writer.add_expert_weights_norm(c["norm_topk_prob"])
+    writer.add_rope_dimension_count(turning)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+
+
+def add_qwen3_next(writer, c):
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_head_count(c["num_attention_heads"])
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_rope_freq_base(c["rope_theta"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_key_length(c["head_dim"])
+    writer.add_value_length(c["head_dim"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_expert_count(c["num_experts"])
+    writer.add_expert_used_count(c["num_experts_per_tok"])
+    writer.add_expert_weights_norm(c["norm_topk_prob"])
+    writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
+    writer.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
+    writer.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(c["linear_key_head_dim"])
+    writer.add_ssm_group_count(c["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(c["linear_num_value_heads"])
+    writer.add_ssm_inner_size(c["linear_value_head_dim"] * c["linear_num_value_heads"])
+    writer.add_full_attention_interval(2)
+    writer.add_rope_dimension_count(int(c["head_dim"] * c["partial_rotary_factor"]))
+
+
 def add_config(writer, c):
-    own = {"gpt_neox": add_gpt_neox, "phi3": add_phi3, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4}.get(c["model_type"])
+    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4}.get(c["model_type"])
     if own:
         return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
@@ -252,7 +345,7 @@ def add_config(writer, c):
     if arch in LLAMAS:
         writer.add_vocab_size(c["vocab_size"])
         writer.add_rope_dimension_count(head_dim)
-    if arch in ("glm4", "phi2", "stablelm"):
+    if arch in ("glm4", "glm4moe", "phi2", "stablelm"):
         writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
     if c.get("head_dim"):
         writer.add_key_length(head_dim)
@@ -279,11 +372,20 @@ def add_config(writer, c):
     if c.get("final_logit_softcapping"):
         writer.add_final_logit_softcapping(c["final_logit_softcapping"])
     if "num_experts_per_tok" in c:
-        writer.add_expert_count(get("num_local_experts", "num_experts"))
+        writer.add_expert_count(get("num_local_experts", "num_experts", "n_routed_experts"))
         writer.add_expert_used_count(c["num_experts_per_tok"])
         if "moe_intermediate_size" in c:
             writer.add_expert_feed_forward_length(c["moe_intermediate_size"])
-        if c.get("norm_topk_prob") is False:
+        if arch == "glm4moe":
+            writer.add_expert_group_count(c["n_group"])
+            writer.add_expert_group_used_count(c["topk_group"])
+            writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+            writer.add_expert_shared_count(c["n_shared_experts"])
+            writer.add_leading_dense_block_count(c["first_k_dense_replace"])
+            writer.add_expert_weights_scale(c["routed_scaling_factor"])
+            writer.add_expert_weights_norm(c["norm_topk_prob"])
+            writer.add_nextn_predict_layers(c["num_nextn_predict_layers"])
+        elif c.get("norm_topk_prob") is False:
             writer.add_expert_weights_norm(False)
     if c.get("sliding_window"):
         writer.add_sliding_window(c["sliding_window"])
@@ -398,6 +500,8 @@ def make_quantized():
 
 if __name__ == "__main__":
     # Names: only these. Without: every family that GGUF has.
+    if sys.argv[1:] == ["qwen3_next"]:
+        sys.exit(write(HERE / "qwen3_next.gguf", VARIANTS / "qwen3_next") and None)
     for name in sys.argv[1:] or sorted(m.name for m in MODELS.iterdir() if m.is_dir() and not m.name.startswith(("classic", "mistral", "gpt2_b", "gpt_neo", "gptj", "granite4", "gpt_oss", "opt")) or m.name == "gpt_neox"):
         write(HERE / f"{name}.gguf", MODELS / name / "model")
     if sys.argv[1:]:
@@ -405,4 +509,5 @@ if __name__ == "__main__":
     for kind in ("llama3", "linear"):
         write(HERE / f"rope_{kind}.gguf", VARIANTS / f"llama_rope_{kind}")
     write(HERE / "rope_qwen2.gguf", VARIANTS / "qwen2_rope_llama3")
+    write(HERE / "qwen3_next.gguf", VARIANTS / "qwen3_next")
     make_quantized()

@@ -76,6 +76,39 @@ def conv_hooks(out, name, conv, projected, into_last, y):
     out[name + "hook_in"] = B * x
 
 
+def turned_back(x, model, first):
+    """Heads [T, N, H] whose neighboring components from `first` on were rotated: as they were before. So are gradients."""
+    freq = model.model.rotary_emb.inv_freq.double()
+    assert model.model.rotary_emb.attention_scaling == 1.0
+    angle = torch.outer(torch.arange(len(x)).float(), freq.float()).double()[:, None]
+    a, b = x[..., first::2], x[..., first + 1::2]
+    back = torch.stack([a * angle.cos() + b * angle.sin(), b * angle.cos() - a * angle.sin()], -1).flatten(-2)
+    return torch.cat([x[..., :first], back], -1)
+
+
+def latent_hooks(out, attn, run, i, from_):
+    """Queries and keys of DeepSeek's attention: transformers puts the components that rotate in another order afterwards."""
+    c, module = run.model.config, f"layers.{i}.self_attn."
+    for which, x in zip("qk", run.attention[i]):
+        x = x[0].transpose(0, 1)
+        if c.rope_interleave:
+            x = torch.cat([x[..., :c.qk_nope_head_dim], x[..., c.qk_nope_head_dim:].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)], -1)
+        out[f"{attn}hook_rot_{which}"], out[f"{attn}hook_{which}"] = x, turned_back(x, run.model, c.qk_nope_head_dim)
+    for ours, theirs in (("q_latent_norm", "q_a_layernorm"), ("kv_latent_norm", "kv_a_layernorm")):
+        norm_hooks(out, attn + ours, *(x.reshape(T, -1) for x in run.seen[module + theirs]), 1e-6, True)
+
+
+def best_first(model):
+    """Routers that give the chosen in any order give the best first."""
+    def sort(gate, _, out):
+        logits, weights, indices = out
+        order = (logits.sigmoid() + gate.e_score_correction_bias).gather(1, indices).argsort(-1, descending=True)
+        return logits, weights.gather(1, order), indices.gather(1, order)
+    for name, module in model.named_modules():
+        if name.endswith("mlp.gate") and hasattr(module, "e_score_correction_bias"):
+            module.register_forward_hook(sort)
+
+
 # Of GPT-2's kin: where a model's blocks are and what their modules are called: embeddings, norms, attention, its last matrix, the
 # MLP's two, the final norm; `qkv`: one matrix of each head's queries, keys and values; `alibi`: where positions are in scores alone.
 KIN = {
@@ -171,6 +204,7 @@ def watched(name, graph=False, before=lambda model: None):
             layer.mlp.register_forward_pre_hook(lambda m, i: (i[0].clone(),))
             if c.model_type == "falcon":  # which adds to it in its place
                 layer.mlp.register_forward_hook(lambda m, i, o: o.clone())
+    best_first(model)
     before(model)
     seen, attention, scores, routed = {}, [], [], {}
     kept = (lambda x: x) if graph else lambda x: x.detach()
@@ -303,8 +337,11 @@ def from_transformers(run):
             continue
         q, k, v, z, pattern = attention[i]
         attn = ours + "attn."
+        own_keys = True
         if gpt2:
             out[attn + "hook_q"], out[attn + "hook_k"] = heads(q), heads(k)
+        elif hasattr(layer.self_attn, "kv_b_proj"):
+            latent_hooks(out, attn, run, i, from_)
         else:
             if hasattr(layer.self_attn, "qkv_proj"):  # queries, keys and values of one matrix
                 n, g, h = c.num_attention_heads, c.num_key_value_heads, q.shape[-1]
@@ -362,7 +399,12 @@ def from_transformers(run):
             norm_hooks(out, ours + "router_norm", x, run.scaled(from_(theirs + "router.norm"), layer.router.scale.detach()), eps, True)
             expert_hooks(out, ours + "experts.", layer.experts, into(theirs + "experts"), from_(theirs + "experts"), *(r.reshape(T, -1) for r in routed[i]))
         elif i in routed:
-            expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + "mlp"), *(r.reshape(T, -1) for r in routed[i]))
+            shared = "mlp.shared_experts" if hasattr(layer.mlp, "shared_experts") else None
+            expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + ("mlp.experts" if shared else "mlp")), *(r.reshape(T, -1) for r in routed[i]))
+            if shared:
+                for hook, matrix in dict(pre="gate_proj", pre_linear="up_proj").items():
+                    out[f"{ours}shared.hook_{hook}"] = from_(f"{theirs}{shared}.{matrix}")
+                out[ours + "shared.hook_post"], out[ours + "shared.hook_out"] = into(f"{theirs}{shared}.down_proj"), from_(theirs + shared)
             out[ours + "hook_mlp_out"], out[ours + "hook_resid_post"] = from_(theirs + "mlp"), from_(theirs[:-1])
             continue
         stacked = next((n for n in ("mlp.gate_up_proj", "shared_mlp.input_linear") if theirs + n in seen), None)

@@ -59,15 +59,16 @@ def autoencoder(x):
 @contextlib.contextmanager
 def in_double():
     """No tensor of float64 becomes one of float32."""
-    to, as_float, softmax = torch.Tensor.to, torch.Tensor.float, F.softmax
+    to, as_float, as_type, softmax = torch.Tensor.to, torch.Tensor.float, torch.Tensor.type, F.softmax
     narrows = lambda t, given: t.dtype == torch.float64 and torch.float32 in given
     torch.Tensor.to = lambda t, *given, **named: t if narrows(t, (*given, *named.values())) else to(t, *given, **named)
+    torch.Tensor.type = lambda t, *given: t.double() if torch.float32 in given else as_type(t, *given)
     torch.Tensor.float = lambda t: t if t.dtype == torch.float64 else as_float(t)
     F.softmax = lambda x, dim=None, dtype=None, **rest: softmax(x, dim=dim, dtype=None if x.dtype == torch.float64 else dtype)
     try:
         yield
     finally:
-        torch.Tensor.to, torch.Tensor.float, F.softmax = to, as_float, softmax
+        torch.Tensor.to, torch.Tensor.float, torch.Tensor.type, F.softmax = to, as_float, as_type, softmax
 
 
 class OfValues:

@@ -28,6 +28,10 @@ exaone4 norms behind each sub-layer alone and on each query and key; a window of
 ernie4_5    neighboring components turn together; two heads of 6 components in a stream of 16
 hunyuan     norms of queries and keys after they turned; the base of the angles stretched by an alpha of 4
 olmoe   two of five experts, whose weights are probabilities as they are; one norm over all queries, one over all keys
+deepseek_v3  keys and values of a latent vector of 8; 4 of a head's 8 components turn, neighbors together, stretched by YaRN; a layer without
+        experts, and one with two of six from two of three groups, corrected scores and a shared expert
+glm4_moe    4 of a head's 8 components turn; norms of queries and keys, and their biases; a layer without experts, and one with two of five
+        and a shared expert, by corrected scores
 glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
@@ -49,7 +53,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config, Mamba2Config,
+    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -120,6 +124,12 @@ def specs(tokenizers):
     yield "olmoe", dict(config=OlmoeConfig(**{**grouped, "intermediate_size": 16}, rope_parameters=rope, num_experts=5, num_experts_per_tok=2), emb_std=1.0, seed=20266, longest=32)
     yield "mamba2", dict(config=Mamba2Config(vocab_size=48, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, state_size=6, n_groups=2, conv_kernel=4, chunk_size=8, pad_token_id=0, bos_token_id=2, eos_token_id=1),
                          emb_std=0.5, seed=20290, longest=32)
+    latent = dict(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, first_k_dense_replace=1, moe_intermediate_size=8, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=6)
+    yield "deepseek_v3", dict(config=DeepseekV3Config(**latent, num_key_value_heads=2, q_lora_rank=12, n_routed_experts=6, n_group=3, topk_group=2, num_experts_per_tok=2, n_shared_experts=1, routed_scaling_factor=1.5, num_mtp_layers=0,
+                                                      rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=32, beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)),
+                              emb_std=1.0, seed=20274, longest=32)
+    yield "glm4_moe", dict(config=Glm4MoeConfig(**grouped, head_dim=8, first_k_dense_replace=1, moe_intermediate_size=8, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, routed_scaling_factor=1.5, use_qk_norm=True,
+                                                attention_bias=True, num_mtp_layers=0, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=1.0, seed=20280, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 
@@ -153,6 +163,8 @@ def with_head_norms(randomize):
                         if name.endswith(end):
                             p.copy_(values)
             for name, b in sorted(model.named_buffers()):
+                if name.endswith("e_score_correction_bias"):
+                    b.copy_(0.2 * torch.randn(b.shape, generator=g))
                 if name.endswith("layer_scalar"):
                     b.copy_(0.75 + 0.5 * torch.rand(b.shape, generator=g) if model.config.num_kv_shared_layers else 0.5 + torch.rand(b.shape, generator=g))
     return randomize_all
@@ -243,6 +255,8 @@ def assert_clear_choices(folder):
     from transformers import AutoModelForCausalLM
     model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float64).eval()
     c, least = model.config, 1.0
+    if c.model_type in ("deepseek_v3", "glm4_moe"):
+        return assert_steady_choices(folder, model)
     chosen = c.top_k_experts if c.model_type == "gemma4_text" else c.num_experts_per_tok
     for prompt in json.loads((folder / "golden/prompts.json").read_text()).values():
         logits = model(torch.tensor(prompt["input_ids"]), attention_mask=torch.tensor(prompt["attention_mask"]), output_router_logits=True).router_logits
@@ -254,6 +268,27 @@ def assert_clear_choices(folder):
             least = min(least, float((best[:, chosen - 1] - best[:, chosen]).min()))
     print(folder.name, "least distance of a chosen expert to the next %.1e" % least)
     assert least > 3e-3
+
+
+def assert_steady_choices(folder, model):
+    """Routers that choose by more than logits: what they read may differ by 1e-3 of its size."""
+    import json, torch
+    g, changes = torch.Generator().manual_seed(5), []
+    def watch(gate, given, out):
+        chosen = out[2].sort(-1).values
+        for _ in range(20):
+            near = given[0] * (1 + 1e-3 * torch.randn(given[0].shape, generator=g, dtype=given[0].dtype))
+            changes.append((gate.forward(near)[2].sort(-1).values != chosen).any(-1))
+    for name, module in model.named_modules():
+        if name.endswith("mlp.gate"):
+            module.register_forward_hook(watch)
+    kept = []
+    for prompt in json.loads((folder / "golden/prompts.json").read_text()).values():
+        model(torch.tensor(prompt["input_ids"]), attention_mask=torch.tensor(prompt["attention_mask"]))
+        kept.append(sum(int(change[torch.tensor(prompt["attention_mask"]).reshape(-1) == 1].sum()) for change in changes))
+        changes.clear()
+    print(folder.name, "choices that change when what the router reads does by 1e-3:", kept)
+    assert sum(kept) == 0
 
 
 def add_noise_of_losses(folder):

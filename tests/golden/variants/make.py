@@ -20,8 +20,8 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, LlamaConfig, Mamba2Config,
-                          MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
+from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, DeepseekV2Config, Ernie4_5_MoeConfig, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, Lfm2MoeConfig, LlamaConfig, Mamba2Config,
+                          MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 from transformers.models.falcon.modeling_falcon import FalconLinear
 
 torch.set_num_threads(1)
@@ -140,6 +140,23 @@ def published_names(config):  # of the number of experts
     config["num_experts"] = config.pop("num_local_experts")
 
 
+def published_deepseek(config):
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = {("type" if k == "rope_type" else k): v for k, v in rope.items()}
+    config.update(aux_loss_alpha=0.001, seq_aux=True, moe_layer_freq=1, scoring_func="softmax", ep_size=1)
+    config.pop("head_dim")
+
+
+def published_next(config):
+    rope = config.pop("rope_parameters")
+    config.update(rope_theta=rope["rope_theta"], partial_rotary_factor=rope["partial_rotary_factor"], rope_scaling=None)
+
+
+MIXTURE = dict(vocab_size=48, hidden_size=16, intermediate_size=21, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
+               pad_token_id=0, bos_token_id=2, eos_token_id=1, rope_parameters=dict(rope_type="default", rope_theta=100.0))
+DELTAS = dict(vocab_size=48, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=128, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+              linear_value_head_dim=6, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=5, shared_expert_intermediate_size=7, pad_token_id=0, bos_token_id=2, eos_token_id=1)
 GEMMA4 = {**TINY, "num_hidden_layers": 3, "head_dim": 6, "global_head_dim": 16, "sliding_window": 5}
 MOE = {**TINY, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 11}
 
@@ -236,6 +253,21 @@ VARIANTS = {
     "mamba2_one_group": (Mamba2Config(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_heads=3, head_dim=16, n_groups=1, state_size=5, conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True,
                                       time_step_limit=(0.4, 0.9), layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None, pad_token_id=None), None, "backbone.", False),
     "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
+    # V2-Lite's queries, which are no latent vectors, and V2's groups.
+    "deepseek_v2_groups": (DeepseekV2Config(vocab_size=48, hidden_size=16, intermediate_size=21, num_hidden_layers=2, num_attention_heads=2, first_k_dense_replace=1, moe_intermediate_size=7, max_position_embeddings=256,
+                                            q_lora_rank=None, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3, n_shared_experts=2,
+                                            topk_method="group_limited_greedy", routed_scaling_factor=3.0, rms_norm_eps=1e-4,
+                                            rope_parameters=dict(rope_type="yarn", rope_theta=50.0, factor=8.0, original_max_position_embeddings=32, mscale=0.707, mscale_all_dim=0.707)), published_deepseek, "", False),
+    # A recurrence and attention, both with experts.
+    "qwen3_5_moe": (Qwen3_5MoeTextConfig(**DELTAS, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"],
+                                         rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5, mrope_section=[1, 1, 0], mrope_interleaved=True)), None, "", False),
+    "qwen3_next": (Qwen3NextConfig(**DELTAS, intermediate_size=12, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], norm_topk_prob=False,
+                                   rope_parameters=dict(rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5)), published_next, "", False),
+    # A layer with an MLP, and one with a window.
+    "qwen2_moe": (Qwen2MoeConfig(**MIXTURE, shared_expert_intermediate_size=9, num_hidden_layers=3, mlp_only_layers=[1], use_sliding_window=True, sliding_window=4, max_window_layers=2), without("layer_types"), "", False),
+    "lfm2_moe": (Lfm2MoeConfig(**MIXTURE, num_hidden_layers=2, num_dense_layers=1, layer_types=["conv", "full_attention"], routed_scaling_factor=1.5, norm_eps=1e-4), None, "", False),
+    "ernie4_5_moe": (Ernie4_5_MoeConfig(**{k: v for k, v in MIXTURE.items() if k not in ("num_experts", "num_experts_per_tok")}, moe_num_experts=5, moe_k=2, moe_num_shared_experts=2, num_hidden_layers=2, moe_layer_start_index=1,
+                                        tie_word_embeddings=True), None, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
     "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),

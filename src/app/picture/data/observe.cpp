@@ -134,7 +134,7 @@ class Observer final : public Listener {
     std::vector<double>& sums = out_.query_length[layer];
     for (int64_t t = 0; t < q.rows(); ++t)
       for (int64_t h = 0; h < heads; ++h) {
-        const float* head = q.row<float>(t) + h * d;
+        const float* head = q.row<float>(t) + h * d + facts_.rope->first;
         for (int64_t p = 0; p < pairs; ++p) {
           const auto x = static_cast<double>(head[halves ? p : 2 * p]),
                      y = static_cast<double>(head[halves ? p + pairs : 2 * p + 1]);
