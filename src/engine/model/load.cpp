@@ -87,7 +87,7 @@ class Loader {
     };
     const StoredTensor& k = part("attn_k_b.weight", line.in, {"qk_nope_head_dim", keys});
     const StoredTensor& v = part("attn_v_b.weight", {"v_head_dim", values}, line.in);
-    weight.name = k.name;
+    weight.name = line.gguf;
     weight.dtype = DType::f32;
     weight.stride = static_cast<size_t>(line.in.size) * sizeof(float);
     if (k.data == nullptr || v.data == nullptr) return;

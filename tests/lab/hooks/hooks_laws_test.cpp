@@ -215,12 +215,14 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
     links.push_back({{"experts.hook_expert_indices", "experts.hook_post"}, "experts.hook_expert_out"});
     links.push_back({{"mlp_post.hook_normalized", "experts_post.hook_normalized"}, "hook_mlp_out"});
     links.push_back({{"ln2_post.hook_normalized"}, "hook_mlp_out"});
-  } else if (engine.model().layer(0).experts) {
+  } else if (engine.model().layer(engine.shape().n_layers - 1).experts) {  // the first may have an MLP
     links.push_back({{"ln2.hook_normalized"}, "mlp.hook_router_logits"});
     links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_indices"});
     links.push_back({{"mlp.hook_router_logits"}, "mlp.hook_expert_weights"});
     links.push_back({{"mlp.hook_expert_indices", "mlp.hook_post"}, "mlp.hook_expert_out"});
-    links.push_back({{"mlp.hook_expert_out", "mlp.hook_expert_weights"}, "hook_mlp_out"});
+    links.push_back({{"ln2.hook_normalized"}, "shared.hook_pre"});
+    links.push_back({{"shared.hook_pre", "shared.hook_pre_linear"}, "shared.hook_post"});
+    links.push_back({{"mlp.hook_expert_out", "mlp.hook_expert_weights", "shared.hook_out"}, "hook_mlp_out"});
   } else {
     links.push_back({{post ? "ln2_post.hook_normalized" : "mlp.hook_post"}, "hook_mlp_out"});
   }
