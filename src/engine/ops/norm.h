@@ -20,6 +20,7 @@ struct NormSpec {
 Tensor rms_norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const NormSpec& spec);
 
 /// LayerNorm: y = (x - mean) / sqrt(variance + eps) · w + b with the population's variance.  arXiv:1607.06450.
+/// b of size 0: there is none.
 /// Hooks as rms_norm; hook_scale is sqrt(variance + eps), hook_normalized_pre is (x - mean) / scale. Backward: x, w, b.
 Tensor layer_norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& w, const Vector& b, const NormSpec& spec);
 
