@@ -32,8 +32,6 @@ class Comparison {
     number("the groups of experts" + in, static_cast<double>(a.groups), static_cast<double>(b.groups));
     number("the groups that are used" + in, static_cast<double>(a.groups_used), static_cast<double>(b.groups_used));
     number("the experts that a group is judged by" + in, static_cast<double>(a.group_best), static_cast<double>(b.group_best));
-    number("whether weights multiply what experts read" + in, a.on_inputs ? 1 : 0, b.on_inputs ? 1 : 0);
-    number("the jitter of the router" + in, a.jitter, b.jitter);
     number("the largest gate of an expert" + in, a.limit, b.limit);
     number("the slope of an expert's gate" + in, a.slope, b.slope);
     if (a.activation != b.activation)

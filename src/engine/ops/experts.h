@@ -24,11 +24,6 @@ struct ExpertSpec {
   /// Above 1: experts stand in so many groups of one size, and are chosen from the best groups_used of them. A group is as good
   /// as the sum of its best group_best scores (1 or 2).
   int64_t groups = 1, groups_used = 1, group_best = 1;
-  bool on_inputs = false;  // weights multiply what an expert reads, and not what it gives (Llama 4)
-  /// Above 0: a weight is the share of its expert's softmax over the experts that were not chosen before it and whose logits are
-  /// not further below its own than by 2 jitter times the larger of it and their size (arXiv:2310.00811, without noise:
-  /// Phi-3.5-MoE).
-  double jitter = 0;
   Activation activation = Activation::silu;
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;

@@ -48,27 +48,9 @@ void scores_of(const T* logits, const ExpertSpec& spec, T* scores) {
   for (int64_t e = 0; e < spec.count; ++e) scores[e] = 1 / (1 + std::exp(-logits[e]));
 }
 
-// With ExpertSpec::jitter: the softmax from which the k-th weight is taken, p [count]; zero where an expert does not compete.
-template <class T>
-void competing(const T* logits, const int32_t* expert, int64_t k, const ExpertSpec& spec, T* p) {
-  const T best = logits[expert[k]];
-  T sum = 0;
-  for (int32_t e = 0; e < spec.count; ++e) {
-    const bool taken = std::find(expert, expert + k, e) != expert + k;
-    const bool far = (best - logits[e]) / std::max(std::abs(logits[e]), best) > static_cast<T>(2 * spec.jitter);
-    sum += p[e] = taken || far ? 0 : std::exp(logits[e] - best);
-  }
-  for (int64_t e = 0; e < spec.count; ++e) p[e] /= sum;
-}
-
 // The weights of one row's chosen experts. p: its scores [count], work of softmax_over_all.
 template <class T>
 void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, T* p, T* weights) {
-  for (int64_t k = 0; k < spec.per_row && spec.jitter > 0; ++k) {
-    competing(logits, expert, k, spec, p);
-    weights[k] = p[expert[k]];
-  }
-  if (spec.jitter > 0) return;
   if (!spec.softmax_over_all) {
     for (int64_t k = 0; k < spec.per_row; ++k) weights[k] = logits[expert[k]];
     return softmax_of(weights, spec.per_row, weights);
@@ -118,11 +100,6 @@ Tensor scaled_weights(Context& ctx, const Tensor& weights, const int32_t* expert
 template <class T>
 void through_weights(const T* logits, const T* weights, const T* dweights, const int32_t* expert, const ExpertSpec& spec, T* work,
                      T* dlogits) {
-  for (int64_t k = 0; k < spec.per_row && spec.jitter > 0; ++k) {
-    competing(logits, expert, k, spec, work);
-    for (int64_t e = 0; e < spec.count; ++e) dlogits[e] += weights[k] * dweights[k] * ((e == expert[k] ? 1 : 0) - work[e]);
-  }
-  if (spec.jitter > 0) return;
   T inner = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) inner += weights[k] * dweights[k];
   if (!spec.softmax_over_all) {
