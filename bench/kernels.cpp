@@ -263,6 +263,8 @@ int main(int argc, char** argv) {
                                .v_dim = head_dim,
                                .scale = 0.1f,
                                .softcap = 50.0f,
+                               .slope = nullptr,
+                               .place = nullptr,
                                .first = first.data(),
                                .last = last.data(),
                                .largest = largest.data(),

@@ -13,7 +13,7 @@
 namespace vitrine {
 namespace {
 
-struct ErnieConfig : DecoderConfig {
+struct ErnieMoeConfig : DecoderConfig {
   ExpertSpec experts = {};
   int64_t first = 0, last = 0, every = 1;  // layers with experts: every so manieth of these, counted from 1
   int64_t shared = 0;                      // units of the shared expert; 0: there is none
@@ -21,7 +21,7 @@ struct ErnieConfig : DecoderConfig {
   bool has_experts(int64_t layer) const { return (layer + 1) % every == 0 && layer >= first && layer <= last; }
 };
 
-struct ErnieBlock {
+struct ErnieMoeBlock {
   RmsNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};          // [D]
   Attention attn;                                                // W_Q, W_K, W_V, W_O
   RmsNorm ln2{{"ln2", "post_attention_layernorm", "ffn_norm"}};  // [D]
@@ -30,9 +30,9 @@ struct ErnieBlock {
   SharedExpert shared;                                           // beside them
 };
 
-class Ernie final : public RopeDecoder {
+class ErnieMoe final : public RopeDecoder {
  public:
-  Ernie(const ErnieConfig& c, bool stacked);
+  ErnieMoe(const ErnieMoeConfig& c, bool stacked);
   std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Json config(ConfigFormat format) const override;
 
@@ -40,20 +40,20 @@ class Ernie final : public RopeDecoder {
   Tensor block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const override;
   Tensor feed_forward(Context& ctx, int layer, const Tensor& y) const;
 
-  const ErnieConfig c;
-  std::vector<ErnieBlock> blocks;
+  const ErnieMoeConfig c;
+  std::vector<ErnieMoeBlock> blocks;
 };
 
 // The softmax of y W_routerᵀ weighs the experts; the best few give Σ weight · (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ. #mlp
-Tensor Ernie::feed_forward(Context& ctx, int layer, const Tensor& y) const {
-  const ErnieBlock& w = blocks[static_cast<size_t>(layer)];
+Tensor ErnieMoe::feed_forward(Context& ctx, int layer, const Tensor& y) const {
+  const ErnieMoeBlock& w = blocks[static_cast<size_t>(layer)];
   if (!c.has_experts(layer)) return w.mlp(ctx, y);                    // [T, D] #mlp
   const Tensor routed = w.experts(ctx, y);                            // [T, D] #mlp
   return c.shared > 0 ? add(ctx, routed, w.shared(ctx, y)) : routed;  // [T, D] #mlp
 }
 
-Tensor Ernie::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
-  const ErnieBlock& w = blocks[static_cast<size_t>(layer)];
+Tensor ErnieMoe::block(Context& ctx, const Step& step, int layer, Tensor resid_pre) const {
+  const ErnieMoeBlock& w = blocks[static_cast<size_t>(layer)];
   const auto scope = ctx.scope("blocks", layer);      // every name below becomes blocks.<layer>.<name>
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
@@ -71,10 +71,11 @@ Tensor Ernie::block(Context& ctx, const Step& step, int layer, Tensor resid_pre)
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));  // [T, D] #residual
 }
 
-Ernie::Ernie(const ErnieConfig& config, bool stacked) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+ErnieMoe::ErnieMoe(const ErnieMoeConfig& config, bool stacked)
+    : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   PartList list = begin_tensors();
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    ErnieBlock& w = blocks[static_cast<size_t>(layer)];
+    ErnieMoeBlock& w = blocks[static_cast<size_t>(layer)];
     list.add_layer(w.ln1, w.attn, w.ln2);
     if (!c.has_experts(layer)) {
       list.add(w.mlp);
@@ -91,7 +92,8 @@ Ernie::Ernie(const ErnieConfig& config, bool stacked) : RopeDecoder(config), c(c
 
 std::unique_ptr<Model> read_ernie4_5_moe(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  ErnieConfig c{read_decoder(config, "ernie4_5_moe", {.context_length = 131072, .n_kv_heads = 4, .tied = true, .d_ff = 12288})};
+  ErnieMoeConfig c{
+      read_decoder(config, "ernie4_5_moe", {.context_length = 131072, .n_kv_heads = 4, .tied = true, .d_ff = 12288})};
   c.norm.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
   c.rope = read_rope(config, c, {.theta = 500000, .pairs = true});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
@@ -117,10 +119,10 @@ std::unique_ptr<Model> read_ernie4_5_moe(const ModelConfig& config) {
   c.shared = shared * c.experts.d_ff;
   keys.ignore({"expert_shared_feed_forward_length", "expert_gating_func", "moe_capacity", "moe_gate", "moe_use_aux_free",
                "num_nextn_predict_layers"});
-  return std::make_unique<Ernie>(c, config.stacked_experts);
+  return std::make_unique<ErnieMoe>(c, config.stacked_experts);
 }
 
-Json Ernie::config(ConfigFormat format) const {
+Json ErnieMoe::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
   const int64_t shared = c.shared / c.experts.d_ff;
   if (format == ConfigFormat::gguf) {

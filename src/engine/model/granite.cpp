@@ -73,8 +73,8 @@ Tensor Granite::block(Context& ctx, const Step& step, int layer, Tensor resid_pr
   // SwiGLU: (silu(y W_gateᵀ) ⊙ y W_inᵀ) W_outᵀ, with d_ff hidden units. #mlp
   Tensor mlp_out = w.mlp(ctx, y);  // [T, D] #mlp
   if (c.experts) {                 // the best few of a router's choice, hooks under experts #mlp
-    const auto& [router, experts, spec] = w.experts;
-    mlp_out = add(ctx, mlp_out, expert_mlp(ctx, "experts", y, router, experts, spec));  // #mlp
+    const ExpertMlp& e = w.experts;
+    mlp_out = add(ctx, mlp_out, expert_mlp(ctx, "experts", y, e.router, e.experts, e.spec));  // #mlp
   }
   mlp_out = ctx.hook("hook_mlp_out", scale(ctx, mlp_out, c.residual_multiplier));  // [T, D] #residual
   return frame.keep(ctx.hook("hook_resid_post", add(ctx, resid_mid, mlp_out)));    // [T, D] #residual

@@ -94,7 +94,8 @@ std::unique_ptr<Model> read_hunyuan(const ModelConfig& config) {
   if (!config.gguf) stretch_base(config, c);
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   refuse_flags(keys, {"use_cla", "mlp_bias"});
-  if (!keys.flag("use_qk_norm", {}, true)) keys.fail("use_qk_norm", "is false; expected true: the reference normalizes always");
+  if (!config.gguf && !keys.flag("use_qk_norm", {}, true))
+    keys.fail("use_qk_norm", "is false; expected true: the reference normalizes always");
   keys.ignore({"attention_head_dim",
                "cla_share_factor",
                "norm_type",

@@ -23,7 +23,8 @@ inline std::pair<int64_t, std::string_view> split_layer(std::string_view name) {
 /// the query and key of a head or on what a mixture's experts read, are part of it.
 inline bool is_stream_norm(std::string_view name) {
   const std::string_view hook = split_layer(name).second;
-  return hook.ends_with(".hook_normalized") && hook.starts_with("ln") && !hook.starts_with("ln2_experts.");
+  return hook.ends_with(".hook_normalized") && hook.starts_with("ln") && !hook.starts_with("ln2_experts.") &&
+         !hook.starts_with("ln_embed.");
 }
 
 }  // namespace vitrine

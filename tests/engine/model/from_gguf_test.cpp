@@ -109,7 +109,8 @@ TEST_P(FromGguf, RunsAndLeavesTheRestWhereItLies) {
   }
   const OpenedModel as_stored = open_model(gguf_file(GetParam()));
   for (const TensorLine& line : as_stored.model->tensors())
-    if (line.layout.gguf_pairs || line.layout.tiles || line.layout.split || line.layout.gguf_minus_exp || line.layout.gguf_offset != 0)
+    if (line.layout.gguf_pairs || line.layout.tiles || line.layout.split || line.layout.gguf_minus_exp ||
+        line.layout.gguf_offset != 0)
       ++other;
   for (const TensorLine& line : opened.model->tensors())
     if (!line.gguf_odd.empty()) ++other;  // two matrices that became one
