@@ -220,7 +220,7 @@ def main():
     arguments.add_argument("family", nargs="*")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--vitrine", default=str(ROOT / "build/release/vitrine"))
-    a = arguments.parse_args()
+    a = arguments.parse_intermixed_args()
     names, counts, failures = a.family or families(), {}, 0
     refusals = {}
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
@@ -38,14 +37,6 @@ std::vector<std::string> all_of(const std::string& text, const std::regex& patte
   return found;
 }
 
-std::vector<std::string> golden_models() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(VITRINE_GOLDEN) + "/models"))
-    if (std::filesystem::exists(entry.path() / "model")) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // "rope", "rope.theta".
 void add_names(const PictureJson& values, const std::string& of, std::set<std::string>& names) {
   for (const auto& [name, value] : values.items()) {
@@ -66,7 +57,7 @@ std::set<std::string> listed_names() {
 
 TEST(Steps, ValuesAreThoseThatAreListed) {
   std::set<std::string> given;
-  for (const std::string& model : golden_models()) {
+  for (const std::string& model : models_with_attention()) {
     Engine engine(open_model(resolve_model(Golden::open(model).model())), kF32);
     add_names(DocumentRuns(engine, ids_prompt({3, 5, 7, 9}), {}, {}, walk_values).take().at("steps"), "", given);
   }
@@ -207,7 +198,8 @@ TEST(Glossary, HasTheTermsOfTheFirstChapter) {
     EXPECT_TRUE(std::regex_search(text, std::regex("\n## ([^\n]*, )?" + std::string(term) + "(,[^\n]*)?\n\n[A-Z]"))) << term;
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, StepsOf, testing::ValuesIn(golden_models()), [](const auto& model) { return model.param; });
+INSTANTIATE_TEST_SUITE_P(Golden, StepsOf, testing::ValuesIn(models_with_attention()),
+                         [](const auto& model) { return model.param; });
 
 TEST(Chapters, TextsNameKnownPicturesAndEveryPictureIsInAChapter) {
   std::set<std::string> told, known;

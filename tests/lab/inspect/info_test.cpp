@@ -88,10 +88,10 @@ TEST_P(InfoOfGolden, SaysWhatTheFilesHold) {
     EXPECT_EQ(info.parameters, read_json(meta).at("parameters").get<int64_t>());
   }
   ASSERT_EQ(info.stored_bytes.size(), 1u);
-  const auto factors = std::count_if(info.tensors.begin(), info.tensors.end(), [](const FileTensor& tensor) {
-    return tensor.name.ends_with("layer_scalar");  // no parameters
-  });
-  EXPECT_EQ(info.stored_bytes.at("f32"), 4 * (info.parameters + factors));
+  int64_t constants = 0;  // no parameters: layer_scalar, e_score_correction_bias
+  for (const FileTensor& tensor : info.tensors)
+    if (tensor.is_constant()) constants += tensor.rows() * tensor.width();
+  EXPECT_EQ(info.stored_bytes.at("f32"), 4 * (info.parameters + constants));
   EXPECT_EQ(info.f32_bytes, 4 * info.parameters);
   const Checkpoint weights = open_safetensors(gold.model());
   EXPECT_EQ(info.tensors.size(), weights.tensors().size());
