@@ -17,13 +17,15 @@ METRICS = ("cross_entropy", "logit_difference", "log_probability", "kl_divergenc
 
 
 def golden():
-    """The tensors of gradients.safetensors."""
-    file = (GOLDEN / "hooks" / "gradients" / "gradients.safetensors").read_bytes()
-    begin = 8 + int.from_bytes(file[:8], "little")
+    """The gradients of each model by its name, and the metrics by "NAME.values"."""
     found = {}
-    for name, entry in json.loads(file[8:begin]).items():
-        first, end = entry["data_offsets"]
-        found[name] = np.frombuffer(file[begin + first : begin + end], np.float32).reshape(entry["shape"]).astype(np.float64)
+    for path in (GOLDEN / "hooks" / "gradients").glob("*.safetensors"):
+        file = path.read_bytes()
+        begin = 8 + int.from_bytes(file[:8], "little")
+        for name, entry in json.loads(file[8:begin]).items():
+            first, end = entry["data_offsets"]
+            values = np.frombuffer(file[begin + first : begin + end], np.float32).reshape(entry["shape"]).astype(np.float64)
+            found[path.stem if name == "gradients" else f"{path.stem}.values"] = values
     return found
 
 

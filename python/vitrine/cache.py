@@ -179,7 +179,8 @@ class ActivationCache(Mapping[str, Floats]):
         for i in range(layer + (1 if mlp_input else 0)):
             if mode != "mlp":
                 parts.append((f"{i}_attn_out", self._part(f"blocks.{i}.hook_attn_out", i, layer, pos_slice)))
-            if mode != "attn" and i < layer:
+            has_mlp = f"blocks.{i}.hook_mlp_out" in self._model.hook_names  # a Mamba layer has none
+            if mode != "attn" and i < layer and has_mlp:
                 parts.append((f"{i}_mlp_out", self._part(f"blocks.{i}.hook_mlp_out", i, layer, pos_slice)))
             if mode == "all" and i < layer:
                 parts += self._per_layer(i, layer, pos_slice)

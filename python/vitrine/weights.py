@@ -216,11 +216,12 @@ class Embed:
         return weight(self._model, "W_E")
 
     def __call__(self, tokens: ArrayLike) -> Floats:
-        """The rows of W_E for ids [...]: [..., d_model]."""
+        """The rows of W_E for ids [...], behind the norm that BLOOM has there: [..., d_model]."""
         ids = np.asarray(tokens)
         if ids.dtype.kind not in "iu":
             raise InputError(f"embed takes token ids; got {ids.dtype}")
         if ids.size and not (0 <= ids.min() and ids.max() < self._model.config.vocab_size):
             raise InputError(f"a token id is outside the vocabulary, 0 to {self._model.config.vocab_size - 1}")
         rows = self._model._session.table_rows(np.ascontiguousarray(ids.reshape(-1), dtype=np.int64), False)
-        return rows.reshape(*ids.shape, -1)
+        rows = rows.reshape(*ids.shape, -1)
+        return Norm(self._model, "ln_embed")(rows) if "ln_embed.w" in self._model._names else rows

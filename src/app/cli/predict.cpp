@@ -18,7 +18,7 @@
 #include "cli/text_table.h"
 #include "generate/sampler.h"
 #include "model/abilities.h"
-#include "requests/shared.h"
+#include "runtime/token_json.h"
 
 namespace vitrine::cli {
 namespace {

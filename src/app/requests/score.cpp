@@ -9,28 +9,6 @@
 
 namespace vitrine {
 
-OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
-                        const std::vector<std::vector<float>>& logprobs) {
-  OrderedJson results = OrderedJson::array();
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    OrderedJson json = tokens_json(engine, prompts[i]);
-    json["logprobs"] = OrderedJson::array({nullptr});
-    double sum = 0;
-    for (const float logprob : logprobs[i]) {
-      json["logprobs"].push_back(json_of(logprob));
-      sum += static_cast<double>(logprob);
-    }
-    const bool any = !logprobs[i].empty();
-    const double nll = any ? -sum / static_cast<double>(logprobs[i].size()) : 0;
-    json["nll"] = any ? json_of(nll) : OrderedJson(nullptr);
-    json["perplexity"] = any ? json_of(std::exp(nll)) : OrderedJson(nullptr);
-    results.push_back(std::move(json));
-  }
-  return {
-      {"results", std::move(results)},
-      {"definition", "nll: the mean of -log p of all tokens but the first, each given those before it; perplexity: exp(nll)"}};
-}
-
 std::vector<std::string> score_words(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts) {
   std::string tokens;
   for (const std::vector<int32_t>& ids : prompts) tokens += (tokens.empty() ? "" : ";") + fmt::format("{}", fmt::join(ids, ","));

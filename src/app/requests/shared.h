@@ -48,9 +48,6 @@ void read_sampling_numbers(const Fields& fields, SamplingOptions& sampling);
 /// Reads both.
 SamplingOptions read_drawn(const Fields& fields);
 
-/// The answer to `score`; logprobs[i]: those of prompts[i][1..].
-OrderedJson scores_json(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
-                        const std::vector<std::vector<float>>& logprobs);
 /// Of Host::command: `vitrine trace` of these hooks.
 std::vector<std::string> trace_words(const std::vector<std::string>& hooks);
 /// `vitrine predict --score` of these prompts.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/json_of.h"
 #include "runtime/engine.h"
@@ -18,5 +19,9 @@ nlohmann::ordered_json piece_json(const Engine& engine, int32_t id);
 nlohmann::ordered_json tokens_json(const Engine& engine, std::span<const int32_t> ids);
 /// The same behind "text". Of a prompt given as ids there is no text, and no pieces: both are null.
 nlohmann::ordered_json prompt_json(const Engine& engine, std::span<const int32_t> ids, const std::optional<std::string>& text);
+
+/// The answer to `score`; logprobs[i]: those of prompts[i][1..].
+nlohmann::ordered_json scores_json(const Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
+                                   const std::vector<std::vector<float>>& logprobs);
 
 }  // namespace vitrine
