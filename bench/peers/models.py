@@ -5,7 +5,7 @@ import sys
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 MODELS = ("llama-15m", "gpt2", "smollm2-360m", "qwen3-0.6b", "gemma3-1b", "llama-3.2-1b", "qwen2.5-1.5b", "gemma2-2b", "gemma-2b",
-          "qwen3-moe-small", "llama-1b-2l")
+          "qwen3-moe-small", "deepseek-small", "llama-1b-2l")
 
 
 def file_of(model, dtype, folder, vitrine, make_model):

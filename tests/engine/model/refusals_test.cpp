@@ -423,6 +423,7 @@ TEST(Refusals, SettingsOfMamba2) {
   EXPECT_CONTAINS(Changed("mamba2").set("use_bias", true).message(), "lacks the tensor \"backbone.layers.0.mixer.in_proj.bias\"");
   EXPECT_CONTAINS(Changed("mamba2").set("use_conv_bias", false).message(), "conv1d.bias");
   EXPECT_CONTAINS(Changed("mamba2").set("sliding_window", 8).message(), "sliding_window");
+  EXPECT_CONTAINS(Changed("mamba2").set("rescale_prenorm_residual", true).message(), "expected false");
   // As transformers 5 writes it, and as Python does.
   const Changed bare("mamba2");
   bare.loads();
