@@ -38,6 +38,7 @@ const std::vector<Refusal> kRefusals = {
     {"qwen3_5_moe", "circuits", "behind a gate", kGate},
     {"qwen3_next", "circuits", "behind a gate", kGate},
     {"mamba2", "explain", "has no layer with attention", kNoAttention},
+    {"mamba2", "circuits", "has no layer with attention", kNoAttention},
     {"mamba2", "parts", "hook_mlp_out", kNoAttention},
     {"mamba2", "stream", "hook_resid_mid", kNoAttention},
     {"mamba2", "units", "mlp.hook_post", kNoAttention},
