@@ -251,8 +251,10 @@ std::string Adapter::only_attached() const {
       const std::string_view part = split_layer(line->ours).second;
       const auto has = [&](std::string_view word) { return part.find(word) != std::string_view::npos; };
       const bool norm = (part.ends_with(".w") || part.ends_with(".b")) && (part.starts_with("ln") || has("norm"));
-      // Those of mixtures are read by rows in another order, those of convolutions and of the head by other ops.
-      const bool other = line->layout.experts > 0 || has("expert") || has("router") || has("conv") || part == "b_U";
+      // Those of mixtures are read by rows in another order, those of convolutions, of state spaces and of the
+      // head by other ops.
+      const bool other =
+          line->layout.experts > 0 || has("expert") || has("router") || has("conv") || part == "b_U" || part == "ssm.norm.w";
       if (!other && (norm || has("b_"))) continue;
       return "it changes the whole tensor \"" + whole.name +
              "\", which cannot be another for some texts only. Run it beside the "

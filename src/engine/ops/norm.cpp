@@ -85,7 +85,7 @@ void norm_row(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
   T* inv = node.inv_scale.data<T>() + r;
   const auto rms = of_type<T>(kernels().rms_norm, rms_norm_reference<double>);
   const auto layer = of_type<T>(kernels().layer_norm, layer_norm_reference<double>);
-  if (b == nullptr) return rms(x, w, offset, eps, d, y, inv);
+  if (!node.mean) return rms(x, w, offset, eps, d, y, inv);
   layer(x, w, b, eps, d, y, node.mean.data<T>() + r, inv);
 }
 
@@ -163,14 +163,6 @@ void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
                      " numbers; found x of shape " + x.shape().text());
 }
 
-// What a LayerNorm without a bias adds.
-template <class T>
-const T* zeros(Context& ctx, int64_t n) {
-  T* const list = ctx.scratch<T>(static_cast<size_t>(n));
-  if (ctx.dry() == nullptr) std::fill_n(list, n, T{0});
-  return list;
-}
-
 // Vectors of heads are rows to a norm, and [rows, heads, d] to those who see them.
 Tensor by_heads(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() / heads, heads, t.row_size()}); }
 Tensor by_rows(const Tensor& t, int64_t heads) { return heads == 0 ? t : t.view({t.rows() * heads, t.dim(2)}); }
@@ -190,9 +182,11 @@ bool show_inside(Context& ctx, NormNode& node, int64_t heads) {
 template <class T>
 void adapt_rows(Context& ctx, const NormNode& node, int64_t heads, T eps) {
   const auto width = static_cast<size_t>(node.x.row_size());
-  if (ctx.dry() != nullptr || std::all_of(ctx.row_adapters.begin(), ctx.row_adapters.end(),
-                                          [](const RowAdapter& which) { return which.parts->vectors.empty(); }))
-    return;
+  const auto changes = [&](const RowAdapter& which) {
+    const auto& vectors = which.parts->vectors;
+    return vectors.contains(node.w) || (node.b != nullptr && vectors.contains(node.b));
+  };
+  if (ctx.dry() != nullptr || std::none_of(ctx.row_adapters.begin(), ctx.row_adapters.end(), changes)) return;
   const int64_t each = std::max<int64_t>(heads, 1), all = node.x.rows() / each;
   std::vector<T> w(width), b(width);
   for (int64_t begin = 0; begin < all;) {  // rows of the step that have the same adapters
@@ -238,7 +232,7 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
   visit_scalar(rows, [&](auto zero) {
     using T = decltype(zero);
     const T* weights = values_of<T>(ctx, w);
-    const T* biases = b == nullptr ? nullptr : b->size > 0 ? values_of<T>(ctx, *b) : zeros<T>(ctx, w.size);
+    const T* biases = b == nullptr ? nullptr : values_of<T>(ctx, *b);
     const auto run = [&] {
       each_row(ctx, rows, [&](int64_t r) { norm_row<T>(node, weights, biases, static_cast<T>(spec.eps), r); });
     };

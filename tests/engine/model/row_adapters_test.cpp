@@ -294,6 +294,45 @@ TEST(ReadAdapter, WholeTensorsThatActOnAllRowsOnlyAreRefused) {
   EXPECT_NE(logits_with(*opened.model, {{3, 17, 4}}, {{}}), before);
 }
 
+// An adapter that is one tensor of the model, all whose numbers are another.
+std::string whole_tensor(const Scratch& scratch, const std::string& name, const OpenedModel& opened) {
+  Json config = read_json(lora_folder("saved_modules/adapter/adapter_config.json"));
+  config["target_modules"] = Json::array();
+  scratch.write("adapter_config.json", config.dump());
+  const StoredTensor& own = *opened.checkpoint.find(name);
+  std::vector<float> numbers;
+  for (size_t i = 0; i < own.bytes / sizeof(float); ++i) numbers.push_back(0.5f + 0.1f * static_cast<float>(i % 7));
+  write_safetensors(scratch / "adapter_model.safetensors", {{"base_model.model." + name, DType::f32, own.shape, numbers.data()}},
+                    {});
+  return scratch / ".";
+}
+
+// Norms without a weight or a bias of their own stand beside those that an adapter changes for some rows.
+TEST(RowAdapters, WholeNormsOfModelsWithoutWeightsOrBiases) {
+  const std::vector<std::vector<int32_t>> texts = {{3, 17, 4}, {5, 9, 3, 40}};
+  for (const auto& [model, norm] : std::vector<std::pair<std::string, std::string>>{
+           {"mamba2", "backbone.norm_f.weight"}, {"cohere", "model.layers.0.input_layernorm.weight"}}) {
+    SCOPED_TRACE(model);
+    const Scratch scratch;
+    OpenedModel opened = open_model(Golden::open(model).model());
+    const std::string folder = whole_tensor(scratch, norm, opened);
+    const std::vector<float> plain = logits_with(*opened.model, {texts[1]}, {{}}, true),
+                             both = logits_with(*opened.model, texts, {{{read_adapter(opened, folder)}}, {}}, true);
+    open_adapter(opened, folder);
+    const std::vector<float> attached = logits_with(*opened.model, {texts[0]}, {{}}, true);
+    EXPECT_EQ(std::vector<float>(both.begin() + std::ssize(attached), both.end()), plain);
+    EXPECT_CLOSE(std::vector<float>(both.begin(), both.begin() + std::ssize(attached)), attached, Tolerance(2e-5, 1e-4));
+  }
+}
+
+// The norm of a state space is a factor for each number of all its heads, which knows no rows.
+TEST(ReadAdapter, TheNormOfAStateSpaceActsOnAllRowsOnly) {
+  const Scratch scratch;
+  const OpenedModel opened = open_model(Golden::open("mamba2").model());
+  const std::string folder = whole_tensor(scratch, "backbone.layers.0.mixer.norm.weight", opened);
+  EXPECT_CONTAINS(message_of<FileError>([&] { read_adapter(opened, folder); }), "for some texts only");
+}
+
 TEST(ReadAdapter, NumbersThatAreNotFiniteAndOtherFilesAreRefused) {
   const OpenedModel opened = open_model(Golden::open("llama").model());
   const auto refusal = [&](const std::string& path) -> std::string {
