@@ -33,6 +33,15 @@ void require_next_token(const Model& model, const std::string& name, const std::
       "mask in the text, such as 'The [MASK] of France', or `vitrine trace` for what is inside");
 }
 
+bool has_attention(const Model& model) {
+  const std::vector<LayerRecord>& layers = model.record().layers;
+  return std::any_of(layers.begin(), layers.end(), [](const LayerRecord& layer) { return layer.has_attention(); });
+}
+
+void require_attention(const Model& model, const std::string& name, const std::string& what) {
+  if (!has_attention(model)) throw InputError(what + " is about attention, and " + name + " has no layer with attention");
+}
+
 bool is_parallel(const Model& model, int64_t layer) {
   const std::string block = "blocks." + std::to_string(layer) + ".";
   const ModelRecord& record = model.record();

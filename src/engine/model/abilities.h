@@ -19,6 +19,11 @@ void require_next_token(const Model& model, const std::string& name, const std::
 /// Errors: InputError for a model in both directions. what: "A KV cache", the beginning of the message; name: the model's.
 void require_causal(const Model& model, const std::string& name, const std::string& what);
 
+/// Whether any layer has attention.
+bool has_attention(const Model& model);
+/// Errors: InputError for a model without. what: "A circuit", the beginning of the message; name: the model's.
+void require_attention(const Model& model, const std::string& name, const std::string& what);
+
 /// Whether the layer's MLP reads the stream that its attention reads, so that attention's output is not part of it and the layer
 /// has no hook_resid_mid (GPT-NeoX, GPT-J).
 bool is_parallel(const Model& model, int64_t layer);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
 #include "ops/elementwise.h"
@@ -63,6 +64,12 @@ void loss_backward(Context& ctx, Tape& tape, const LossNode& node) {
 }
 
 }  // namespace
+
+void require_present(const Weight& head) {
+  if (head.absent)
+    throw InputError("the model's files hold no " + head.name +
+                     ", as those of embedding models: hidden states and embeddings can be read, predictions cannot");
+}
 
 Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const int64_t> rows) {
   if (!ctx.listens("hook_logits")) {

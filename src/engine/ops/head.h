@@ -14,6 +14,10 @@ struct Head {
   double scale = 1;  // of the stream it reads, and so of the logits before the bias (Granite divides them by logits_scaling)
 };
 
+/// Errors: InputError for a matrix that the model's files do not hold (Weight::absent). For those who read a head directly;
+/// logits() and the losses ask by themselves.
+void require_present(const Weight& head);
+
 /// softcap(scale · x[rows] Wᵀ + bias) for the rows that are read only.
 ///
 /// x        [T, d_model], what residual() returned

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/error.h"
 #include "kernels/reference/softmax.h"
 #include "kernels/table.h"
 #include "ops/elementwise.h"
@@ -59,9 +58,7 @@ void head_chunk_backward(Context& ctx, const Tensor& rows, const Weight& w, int6
 
 /// What the head's matrix reads: x times the head's scale. Errors: InputError for a head that the model's files do not hold.
 inline Tensor read_by(Context& ctx, const Tensor& x, const Head& head) {
-  if (head.weight->absent && ctx.dry() == nullptr)
-    throw InputError("the model's files hold no " + head.weight->name +
-                     ", as those of embedding models: hidden states and embeddings can be read, predictions cannot");
+  if (ctx.dry() == nullptr) require_present(*head.weight);
   return head.scale == 1 ? x : scale(ctx, x, head.scale);
 }
 

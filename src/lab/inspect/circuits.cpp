@@ -129,9 +129,7 @@ class Table {
     check_place(shape_, options_.layer, options_.head);
     if (options_.spectra) require_plain_head(engine_.model(), engine_.name(), "A circuit of embedding, head and unembedding");
     if (options_.layer && !attends(*options_.layer)) refuse_layer(*options_.layer, engine_.model().layer(*options_.layer));
-    bool any = false;
-    for (int64_t layer = 0; layer < shape_.n_layers; ++layer) any = any || attends(layer);
-    if (!any) throw InputError(engine_.name() + " has no layer with attention, and so no heads, which circuits are of");
+    require_attention(engine_.model(), engine_.name(), "A circuit");
     check_offset(engine_.model(), shape_, options_.offset);
     int64_t head_dim = 0;  // of the layer with the widest heads
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer)

@@ -10,6 +10,7 @@
 #include "hooks/hooks.h"
 #include "hooks/listening.h"
 #include "inspect/stream_distance.h"
+#include "model/abilities.h"
 #include "runtime/row_math.h"
 
 namespace vitrine {
@@ -117,9 +118,7 @@ ModelComparison compare_models(Engine& a, Engine& b, std::span<const int32_t> id
   std::vector<HookQuery> queries;
   std::vector<HookRequest> requests;
   std::vector<const char*> hooks = {"blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"};
-  const std::vector<LayerRecord>& layers = a.model().record().layers;
-  if (std::any_of(layers.begin(), layers.end(), [](const LayerRecord& layer) { return layer.has_attention(); }))
-    hooks.push_back("blocks.*.attn.hook_pattern");
+  if (has_attention(a.model())) hooks.push_back("blocks.*.attn.hook_pattern");
   for (const char* hook : hooks) {
     queries.push_back(parse_hook_query(hook));
     requests.push_back({.glob = hook});

@@ -142,7 +142,6 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
   info.has_head = !model.head().weight->absent;
   info.packing = packing_method(opened.files);
   info.parameters = parameter_count(model);
-  if (!info.has_head) info.parameters -= info.shape.vocab_size * info.shape.d_model;
   info.embedding_parameters = info.shape.vocab_size * info.shape.d_model;
   for (const auto& [key, tensor] : opened.checkpoint.tensors())
     info.stored_bytes[std::string(name_of(tensor.dtype))] += static_cast<int64_t>(tensor.bytes);

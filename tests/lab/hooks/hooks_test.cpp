@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "hooks/trace.h"
+#include "model/abilities.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -35,8 +36,8 @@ TEST_P(HooksOfEveryFamily, ShapesAreKnownBeforeTheRun) {
     const std::vector<int32_t> ids(static_cast<size_t>(rows), 7);
     for (const char* request : {"*", "*[heads=1:3]", "*[positions=-1]", "*[heads=0,positions=0:1]"}) {
       if ((engine.shape().n_kv_heads == 1 || GetParam() == "gemma4_moe") && std::string(request).find("1:3") != std::string::npos)
-        continue;                                                                                       // one key/value head
-      if (GetParam() == "mamba2" && std::string(request).find("heads") != std::string::npos) continue;  // no attention
+        continue;  // one key/value head
+      if (!has_attention(engine.model()) && std::string(request).find("heads") != std::string::npos) continue;
       SCOPED_TRACE(std::string(request) + " at " + std::to_string(rows));
       const std::vector<std::string> requests = {request};
       const std::vector<Capture> captures = plan(engine, requests, rows);

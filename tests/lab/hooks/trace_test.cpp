@@ -11,6 +11,7 @@
 #include "inspect/support.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
+#include "model/abilities.h"
 
 namespace vitrine {
 namespace {
@@ -27,7 +28,7 @@ class TraceOfEveryFamily : public testing::TestWithParam<std::string> {
 TEST_P(TraceOfEveryFamily, ValuesAreTheReferences) {
   const GoldenPrompt prompt = gold.prompt("long");
   std::vector<std::string> hooks = {"hook_logits", "residual"};
-  if (GetParam() != "mamba2") hooks.emplace_back("pattern");  // which has no attention
+  if (has_attention(engine.model())) hooks.emplace_back("pattern");
   const Trace made = trace(engine, prompt.ids, {.hooks = hooks}, scratch / "t.safetensors");
   const Checkpoint file = open_safetensors(scratch / "t.safetensors");
   ASSERT_EQ(file.tensors().size(), made.tensors.size());

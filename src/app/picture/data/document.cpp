@@ -93,11 +93,6 @@ int64_t middle_layer(const ModelFacts& facts) {
   return facts.attention_layer;
 }
 
-void require_attention(const ModelFacts& facts, const std::string& name) {
-  if (facts.conv_layers.size() == static_cast<size_t>(facts.shape.n_layers))
-    throw InputError(name + " has no layer with attention, which the pictures are about");
-}
-
 bool has_weights(const Model& model) { return static_cast<bool>(*model.head().weight); }
 
 // Errors: InputError for a picture that reads weights or runs the model, if it has none.
@@ -203,7 +198,8 @@ DocumentRuns::DocumentRuns(Engine& engine, PicturePrompt prompt, PictureOptions 
   made_->needs = needs;
   made_->steps = std::move(steps);
   made_->about = std::move(about);
-  require_attention(made_->studio.facts, engine.name());
+  require_attention(engine.model(), engine.name(), "A picture");
+  require_present(*engine.model().head().weight);
 }
 
 DocumentRuns::~DocumentRuns() = default;
