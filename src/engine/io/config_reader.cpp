@@ -9,6 +9,12 @@
 #include "base/error.h"
 
 namespace vitrine {
+
+const Json& named_infinity() {
+  static const Json infinity = {{"__float__", "Infinity"}};
+  return infinity;
+}
+
 namespace {
 
 /// A value as it stands in the file, cut where it is long.
@@ -20,9 +26,6 @@ std::string shown(const Json& value) {
   if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
   return text;
 }
-
-/// transformers' form of a number that JSON has none for.
-const Json kInfinity = {{"__float__", "Infinity"}};
 
 /// A number without fraction in the range of int64.
 std::optional<int64_t> as_whole(const Json& value) {
@@ -179,7 +182,7 @@ std::vector<double> ConfigReader::numbers(std::string_view key, Names older) con
   if (!found->value->is_array()) fail(found->key, "expected a list of numbers");
   std::vector<double> values;
   for (const Json& value : *found->value)
-    values.push_back(value == kInfinity ? std::numeric_limits<double>::max() : finite(found->key, value));
+    values.push_back(value == named_infinity() ? std::numeric_limits<double>::infinity() : finite(found->key, value));
   return values;
 }
 

@@ -13,6 +13,9 @@
 
 namespace vitrine {
 
+/// transformers' form of infinity, which is no number in JSON: {"__float__": "Infinity"}.
+const Json& named_infinity();
+
 /// Reads keys of one JSON object. `older` lists other names of the same key (n_embd of hidden_size); if two of them are
 /// present they must agree. A null is as good as absent. A key that is absent and has no fallback is an error, as is a
 /// value of the wrong type or range: all FileError. Copies share one memory of what was read.
@@ -40,7 +43,8 @@ class ConfigReader {
   std::optional<std::string> find_string(std::string_view key, Names older = {}) const;
   /// One whole number >= 0 or a list of them (eos_token_id is either); empty if absent.
   std::vector<int64_t> counts(std::string_view key, Names older = {}) const;
-  /// A list of numbers, of true and false, of strings; empty if absent.
+  /// A list of numbers, of true and false, of strings; empty if absent. Of the numbers, those that named_infinity() stands for
+  /// are infinite.
   std::vector<double> numbers(std::string_view key, Names older = {}) const;
   std::vector<bool> flags(std::string_view key, Names older = {}) const;
   std::vector<std::string> strings(std::string_view key, Names older = {}) const;

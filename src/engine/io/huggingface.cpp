@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/gguf.h"
 #include "io/gguf_names.h"
@@ -131,14 +132,14 @@ std::string advice_on_config(const std::string& directory) {
 
 // Python writes Infinity where JSON has no number (limits of a Mamba's steps of time); transformers 5 writes what stands here.
 std::string with_named_infinity(std::string_view text) {
-  constexpr std::string_view kBare = "Infinity", kNamed = R"({"__float__": "Infinity"})";
+  constexpr std::string_view kBare = "Infinity";
   std::string result;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '"') in_string = !in_string;
     if (in_string && text[i] == '\\' && i + 1 < text.size()) result += text[i++];
     if (!in_string && text.substr(i, kBare.size()) == kBare && (i == 0 || text[i - 1] != '-')) {
-      result += kNamed;
+      result += named_infinity().dump();
       i += kBare.size() - 1;
     } else {
       result += text[i];

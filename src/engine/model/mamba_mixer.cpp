@@ -12,15 +12,14 @@ namespace {
 
 constexpr int64_t kLargestSize = 1 << 16;
 
-// What config.json has for a limit that is none; infinity is no number in JSON.
-const Json kInfinity = {{"__float__", "Infinity"}};
-
 TimeStepLimits read_limits(const ConfigReader& keys) {
   if (!keys.has("time_step_limit")) return {};
   const std::vector<double> both = keys.numbers("time_step_limit");
-  if (both.size() != 2 || !(both[0] >= 0 && both[0] <= both[1]))
+  constexpr auto kLargest = static_cast<double>(std::numeric_limits<float>::max());
+  if (both.size() != 2 || !(both[0] >= 0 && both[0] <= both[1] && both[0] <= kLargest) ||
+      (both[1] > kLargest && !std::isinf(both[1])))
     keys.fail("time_step_limit", "is no range; expected two numbers, the first from 0 up to the second");
-  return {both[0], both[1] > static_cast<double>(std::numeric_limits<float>::max()) ? TimeStepLimits().most : both[1]};
+  return {both[0], both[1]};
 }
 
 }  // namespace
@@ -119,7 +118,7 @@ void write_mamba(Json& keys, const MambaSpec& spec, const MambaKeys& names, Conf
   keys[gguf ? "ssm.inner_size" : names.d_head.key] = gguf ? spec.inner() : s.d_value;
   // GGUF has no word for limits; this one is our own.
   if (spec.limits.least > 0 || std::isfinite(spec.limits.most))
-    keys["time_step_limit"] = {spec.limits.least, std::isfinite(spec.limits.most) ? Json(spec.limits.most) : kInfinity};
+    keys["time_step_limit"] = {spec.limits.least, std::isfinite(spec.limits.most) ? Json(spec.limits.most) : named_infinity()};
 }
 
 }  // namespace vitrine

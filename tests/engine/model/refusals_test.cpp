@@ -420,6 +420,8 @@ TEST(Refusals, SettingsOfMamba2) {
   EXPECT_CONTAINS(Changed("mamba2").set("state_size", 1 << 20).message(), "is more than a state-space layer here may have");
   EXPECT_CONTAINS(Changed("mamba2").set("state_size", 7).message(), "tensor \"backbone.layers.0.mixer.in_proj.weight\" is");
   EXPECT_CONTAINS(Changed("mamba2").set("time_step_limit", {0.5, 0.1}).message(), "is no range; expected two numbers");
+  const Json infinity = {{"__float__", "Infinity"}};
+  EXPECT_CONTAINS(Changed("mamba2").set("time_step_limit", {infinity, infinity}).message(), "is no range");
   EXPECT_CONTAINS(Changed("mamba2").set("use_bias", true).message(), "lacks the tensor \"backbone.layers.0.mixer.in_proj.bias\"");
   EXPECT_CONTAINS(Changed("mamba2").set("use_conv_bias", false).message(), "conv1d.bias");
   EXPECT_CONTAINS(Changed("mamba2").set("sliding_window", 8).message(), "sliding_window");
