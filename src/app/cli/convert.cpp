@@ -170,7 +170,7 @@ void convert_adapter(const ConvertArguments& o) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(o.out, error)))
     throw InputError(o.out + " is there already; name a new file or folder, or remove it first");
-  OpenedModel opened = open_model(o.in);
+  OpenedModel opened = open_input(o);
   open_adapter(opened, o.adapter);
   if (o.out.ends_with(".gguf")) {
     write_gguf_adapter(opened, *opened.adapter, o.out);

@@ -77,6 +77,9 @@ constexpr bool is_decoded(DType type) { return type > DType::q4_0 && type < DTyp
 
 constexpr bool is_block(DType type) { return type >= DType::q8_0 && type < DType::f64; }
 
+/// A block type whose blocks are integers and their scales: products take activations in int8, too.
+constexpr bool has_integers(DType type) { return is_block(type) && type != DType::f8_e4m3; }
+
 /// Elements that are stored together: 1, or those of a block.
 constexpr size_t block_elements(DType type) {
   switch (type) {

@@ -124,7 +124,7 @@ AdapterOptions read_options(const ConfigReader& config, const Json& object) {
   if (const Json& bias = object.value("bias", Json()); bias == "all" || bias == "lora_only")
     o.bias = bias == "all" ? AdapterOptions::Bias::all : AdapterOptions::Bias::of_targets;
   else if (!is_nothing(bias))
-    config.fail("bias", "is no choice of biases; expected none, all or lora_only");
+    config.fail("bias", "is not supported; expected none, all or lora_only");
   if (const Json& saved = object.value("modules_to_save", Json()); saved.is_array()) o.saved = config.strings("modules_to_save");
   config.ignore({"lora_bias",
                  "modules_to_save",
@@ -339,7 +339,7 @@ void AdapterReader::modules() {
     m.also_head = m.lookup && options_.tied && opened_.model->shape().tied;
     if (options_.dora) {
       if (m.outside || m.of_parameter)
-        config_.fail("use_dora", "is not supported for " + m.name + ", which is no matrix of a block");
+        config_.fail("use_dora", "is not supported for " + m.name + "; expected matrices of blocks alone");
       const StoredTensor* const magnitudes = stored_.find(m.tensor_name('M'));
       if (magnitudes == nullptr)
         throw FileError(files_.weights_path, "lacks \"" + m.tensor_name('M') + "\", and use_dora is true in " + kConfig);

@@ -259,7 +259,7 @@ class Loader {
 std::optional<int64_t> count_parameters(const Model& model) {
   int64_t count = 0;
   for (const TensorLine& line : model.tensors()) {
-    if (line.layout.constant) continue;
+    if (line.layout.constant || (line.weight != nullptr && line.weight->absent)) continue;
     int64_t size = 0;
     if (__builtin_mul_overflow(line.out.size, std::max<int64_t>(line.in.size, 1), &size) ||
         __builtin_add_overflow(count, size, &count) || count > INT64_MAX / 16)

@@ -103,6 +103,8 @@ class Fused {
   // One block of keys, from a fresh start.
   void block(const Unit& u, int64_t block, const Partial<T>& p) const {
     const auto rows = static_cast<size_t>(rows_of(u));
+    const auto slope = [&](int64_t head) { return spec_.alibi ? static_cast<T>(alibi_slope(head, n_heads_)) : T{0}; };
+    const T own = slope(u.head);
     for (size_t r = 0; r < rows; ++r) {
       const int64_t query = s_.position + u.row + (u.rows == 1 ? 0 : static_cast<int64_t>(r));
       const KeyRange range = seen_by(s_, spec_, query);
@@ -111,7 +113,7 @@ class Fused {
       p.largest[r] = -std::numeric_limits<T>::infinity();
       p.total[r] = 0;
       if (!spec_.alibi) continue;
-      p.slope[r] = static_cast<T>(alibi_slope(u.head + (u.rows == 1 ? static_cast<int64_t>(r) : 0), n_heads_));
+      p.slope[r] = u.rows == 1 && r > 0 ? slope(u.head + static_cast<int64_t>(r)) : own;
       p.place[r] = static_cast<T>(query - block * kKeys);
     }
     std::fill(p.z, p.z + rows * static_cast<size_t>(v_dim_), T{0});
@@ -389,7 +391,8 @@ struct AdapterOfHead {
   Weight whole;
 };
 // They are of whole rows of W_O.
-std::vector<float> ratios_of(Context& ctx, const Weight& W_O, const LowRank* adapter) {
+std::vector<float> ratios_of(Context& ctx, const Weight& W_O) {
+  const LowRank* const adapter = W_O.adapter;
   if (adapter == nullptr || !adapter->magnitude || adapter->ratio != nullptr || ctx.dry() != nullptr) return {};
   return magnitude_ratios(W_O, *adapter);
 }
@@ -426,7 +429,7 @@ void results_backward(Context& ctx, Tape& tape, const ResultsNode& n) {
   visit_scalar(dresults, [&](auto zero) {
     using T = decltype(zero);
     const int64_t rows = n.flat.rows(), out = n.W_O->out;
-    const std::vector<float> ratios = ratios_of(ctx, *n.W_O, n.W_O->adapter);
+    const std::vector<float> ratios = ratios_of(ctx, *n.W_O);
     for (int64_t h = 0; h < n.results.dim(1); ++h) {
       const auto scratch = ctx.frame();
       const HeadInputs head(*n.W_O, h, n.v_dim);
@@ -473,7 +476,7 @@ Tensor attention_output(Context& ctx, std::string_view name, const Tensor& z, co
   const Tensor result = ctx.empty({z.rows(), n_heads, W_O.out});
   visit_scalar(z, [&](auto zero) {
     using T = decltype(zero);
-    const std::vector<float> ratios = ratios_of(ctx, W_O, W_O.adapter);
+    const std::vector<float> ratios = ratios_of(ctx, W_O);
     for (int64_t h = 0; h < n_heads; ++h) {
       const auto scratch = ctx.frame();
       const HeadInputs head(W_O, h, v_dim);

@@ -149,6 +149,7 @@ class Squares : public AttentionSquares {
                       width_, false);
     }
     const auto begin_key = static_cast<int64_t>(first * side_), end_key = std::min(static_cast<int64_t>(last * side_), s.rows);
+    const float alibi = n_.spec.alibi ? raw_slope(n_.spec, h, n_.q.dim(1)) : 0;
     for (size_t r = 0; r < rows; ++r) {
       const KeyRange range = seen_by(s, n_.spec, s.position + static_cast<int64_t>(i * side_ + r));
       const auto at = [&](int64_t key) { return size_of(std::clamp(key, begin_key, end_key) - begin_key); };
@@ -156,7 +157,7 @@ class Squares : public AttentionSquares {
       const size_t keys = size_of(end_key - begin_key), end = at(range.last);
       if (n_.spec.alibi)
         add_slope(s_row, static_cast<int64_t>(at(range.first)), static_cast<int64_t>(end),
-                  s.position + static_cast<int64_t>(i * side_ + r) - begin_key, raw_slope(n_.spec, h, n_.q.dim(1)));
+                  s.position + static_cast<int64_t>(i * side_ + r) - begin_key, alibi);
       const auto gradient = [&](size_t sinks) {
         kernels().pattern_gradient(s_row, dp_row, at(range.first), end + sinks, std::max(keys, end + sinks),
                                    static_cast<float>(n_.spec.scale), static_cast<float>(n_.spec.softcap),

@@ -58,6 +58,7 @@ class Strips : public AttentionSquares {
     for (size_t j = first; j < last; ++j)
       multiply_packed(p_, scratch + q_at_, false, keys_block(scratch, j), rows, keys_of(j), head_dim_,
                       score + (j - first) * side_, width_, false);
+    const float slope = spec_.alibi ? raw_slope(spec_, h, q_.dim(1)) : 0;
     for (size_t r = 0; r < rows; ++r) {
       const KeyRange range = seen_by(s, spec_, top + static_cast<int64_t>(r));
       const auto at = [&](int64_t key) { return std::clamp(size_of(key), begin_key, end_key) - begin_key; };
@@ -65,7 +66,7 @@ class Strips : public AttentionSquares {
       const size_t n = end_key - begin_key, end = at(range.last);
       if (spec_.alibi)
         add_slope(row, static_cast<int64_t>(at(range.first)), static_cast<int64_t>(end),
-                  top + static_cast<int64_t>(r) - static_cast<int64_t>(begin_key), raw_slope(spec_, h, q_.dim(1)));
+                  top + static_cast<int64_t>(r) - static_cast<int64_t>(begin_key), slope);
       const auto pattern = [&](size_t sinks) {
         kernels().pattern(row, at(range.first), end + sinks, std::max(n, end + sinks), static_cast<float>(spec_.scale),
                           static_cast<float>(spec_.softcap));

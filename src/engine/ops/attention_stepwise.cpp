@@ -191,11 +191,12 @@ void attention_stepwise(Context& ctx, const Tensor& q, const Tensor& k, const Te
                  source.keys(block, h / per_kv) + from % kKeys, kKeyBlock, size_of(d), size_of(to - from),
                  static_cast<T>(spec.scale), cell<T>(node.scores, h, first) + from, size_of(most_keys));
       }
+      const T slope = spec.alibi ? static_cast<T>(alibi_slope(h, n_heads)) : T{0};
       for (int64_t i = first; i < first + n; ++i) {
         T* row = cell<T>(node.scores, h, i);
         const auto [begin, last] = seen(i);
         if (spec.softcap != 0) cap(row + begin, static_cast<T>(spec.softcap), size_of(last - begin), row + begin);
-        if (spec.alibi) add_slope(row, begin, last, s.position + i, static_cast<T>(alibi_slope(h, n_heads)));
+        if (spec.alibi) add_slope(row, begin, last, s.position + i, slope);
         std::fill(row, row + begin, kNothing);
         std::fill(row + last, row + most_keys, kNothing);
       }

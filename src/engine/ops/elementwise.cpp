@@ -134,16 +134,15 @@ void scale_rows_backward(Context& ctx, Tape& tape, const Two& node) {
   const Tensor dy = tape.gradient(node.y);
   if (!dy) return;
   const Tensor dx = tape.accumulate(node.a), dof_row = tape.accumulate(node.b);
+  const auto d = static_cast<size_t>(dy.row_size());
   visit_scalar(dy, [&](auto zero) {
     using T = decltype(zero);
+    const auto add = of_type<T>(kernels().add_scaled, add_scaled_reference<double>);
+    const auto dot = of_type<T>(kernels().dot, dot_reference<double>);
     parallel_for(ctx, dy.rows(), dy.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) {
-        T sum = 0;
-        for (int64_t i = 0; i < dy.row_size(); ++i) {
-          if (dx) dx.row<T>(r)[i] += dy.row<T>(r)[i] * node.b.data<T>()[r];
-          sum += dy.row<T>(r)[i] * node.a.row<T>(r)[i];
-        }
-        if (dof_row) dof_row.data<T>()[r] += sum;
+        if (dx) add(dy.row<T>(r), node.b.data<T>()[r], d, dx.row<T>(r));
+        if (dof_row) dof_row.data<T>()[r] += dot(dy.row<T>(r), node.a.row<T>(r), d);
       }
     });
   });
@@ -276,9 +275,10 @@ Tensor scale_rows(Context& ctx, const Tensor& x, const Tensor& of_row) {
   const Tensor y = ctx.empty(x.shape());
   visit_scalar(x, [&](auto zero) {
     using T = decltype(zero);
+    const auto scaled = of_type<T>(kernels().scale, scale_reference<double>);
     parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r)
-        for (int64_t i = 0; i < x.row_size(); ++i) y.row<T>(r)[i] = x.row<T>(r)[i] * of_row.data<T>()[r];
+        scaled(x.row<T>(r), of_row.data<T>()[r], static_cast<size_t>(x.row_size()), y.row<T>(r));
     });
   });
   if (Tape* tape = ctx.tape()) tape->record(&scale_rows_backward, Two{x, of_row, y, Activation::none});

@@ -5,29 +5,13 @@
 #include "kernels/reference/backward.h"
 #include "kernels/table.h"
 #include "ops/dry_run.h"
+#include "ops/recurrence.h"
 #include "ops/rows.h"
 #include "ops/state_scan.h"
 #include "ops/tape.h"
 
 namespace vitrine {
 namespace {
-
-template <class T>
-T inner(const T* a, const T* b, size_t n) {
-  if constexpr (std::is_same_v<T, float>) {
-    return kernels().dot(a, b, n);
-  } else {
-    return dot_reference(a, b, n);
-  }
-}
-template <class T>
-void scale_into(const T* x, T factor, size_t n, T* y) {
-  if constexpr (std::is_same_v<T, float>) {
-    kernels().scale(x, factor, n, y);
-  } else {
-    for (size_t i = 0; i < n; ++i) y[i] = x[i] * factor;
-  }
-}
 
 struct NormNode {
   Tensor x, y;
@@ -63,19 +47,6 @@ struct DecayNode {
   const Vector *A, *dt_bias;
   bool is_log;
 };
-
-template <class T>
-T softplus(T x) {
-  return x > 20 ? x : std::log1p(std::exp(x));
-}
-template <class T>
-T decay_factor(const Vector& A, int64_t head, bool is_log) {
-  return is_log ? -std::exp(A.at<T>(head)) : A.at<T>(head);
-}
-template <class T>
-void add_to(const Vector& v, int64_t i, T value) {
-  if (v.grad.data != nullptr) static_cast<T*>(v.grad.data)[i] += value;
-}
 
 void decay_log_backward(Context& ctx, Tape& tape, const DecayNode& node) {
   const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);

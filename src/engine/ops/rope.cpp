@@ -28,10 +28,10 @@ WideAngles widen(Context& ctx, const Step::Angles& angles) {
   return wide;
 }
 
-// f(heads, components of each, offset of the first) for what the kernels turn at a time: all heads of a row, or one after the
+// f(heads, components of each, offset of the first) for what the kernels rotate at a time: all heads of a row, or one after the
 // other where the components before `first` stay.
 template <class F>
-void each_turn(size_t heads, size_t head_dim, size_t first, F&& f) {
+void each_rotation(size_t heads, size_t head_dim, size_t first, F&& f) {
   if (first == 0) return f(heads, head_dim, size_t{0});
   for (size_t h = 0; h < heads; ++h) f(size_t{1}, head_dim - first, h * head_dim + first);
 }
@@ -70,7 +70,7 @@ void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
     for (int64_t r = first; r < first + n; ++r) {
       const size_t at = static_cast<size_t>(r) * half;
       if (still > 0) pass_still(dy.rows_view(r, 1), dx.rows_view(r, 1), still, sum.fresh);
-      each_turn(heads, head_dim, still, [&](size_t n_heads, size_t d, size_t from) {
+      each_rotation(heads, head_dim, still, [&](size_t n_heads, size_t d, size_t from) {
         if (wide) {
           rope_gradient<double>(dy.row<double>(r) + from, in_double.cos + at, in_double.sin + at, node.spec.layout, n_heads, d,
                                 turning, dx.row<double>(r) + from, !sum.fresh);
@@ -89,9 +89,9 @@ void rope_node_backward(Context& ctx, Tape& tape, const RopeNode& node) {
 Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spec) {
   if (x.shape().rank() != 3 || spec.rotary_dim % 2 != 0 || spec.rotary_dim <= 0 || spec.first < 0 ||
       spec.first + spec.rotary_dim > x.dim(2) || x.rows() != step.rows())
-    throw ShapeError("rope: turning " + std::to_string(spec.rotary_dim) + " components of x of shape " + x.shape().text() +
-                     " for " + std::to_string(step.rows()) +
-                     " rows; expected [rows, heads, head_dim] and an even number <= head_dim");
+    throw ShapeError("rope: rotating " + std::to_string(spec.rotary_dim) + " components from " + std::to_string(spec.first) +
+                     " of x of shape " + x.shape().text() + " for " + std::to_string(step.rows()) +
+                     " rows; expected [rows, heads, head_dim] and an even number that ends within head_dim");
   const Tensor y = ctx.empty(x.shape());
   const auto each_row = [&](auto&& f) { parallel_for(ctx, x.rows(), x.row_size(), f); };
   if (DryRun* dry = ctx.dry()) {
@@ -112,7 +112,7 @@ Tensor rope(Context& ctx, const Tensor& x, const Step& step, const RopeSpec& spe
         for (int64_t r = first; r < first + n; ++r) {
           const size_t at = static_cast<size_t>(r) * half;
           if (still > 0) copy_row(x, y, r);
-          each_turn(heads, head_dim, still, [&](size_t n_heads, size_t d, size_t from) {
+          each_rotation(heads, head_dim, still, [&](size_t n_heads, size_t d, size_t from) {
             if (wide) {
               rope_reference<double>(x.row<double>(r) + from, in_double.cos + at, in_double.sin + at, spec.layout, n_heads, d,
                                      turning, y.row<double>(r) + from);

@@ -174,12 +174,13 @@ Tensor choice_scores(Context& ctx, const Tensor& logits, const ExpertSpec& spec)
   visit_scalar(logits, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(ctx, logits.rows(), 8 * spec.count, [&](int64_t first, int64_t n) {
-      std::vector<T> of_group(static_cast<size_t>(spec.groups)), best(static_cast<size_t>(each));
+      const bool by_groups = spec.groups_used < spec.groups;
+      std::vector<T> of_group(by_groups ? static_cast<size_t>(spec.groups) : 0), best(by_groups ? static_cast<size_t>(each) : 0);
       for (int64_t r = first; r < first + n; ++r) {
         T* const row = scores.row<T>(r);
         scores_of(logits.row<T>(r), spec, row);
         for (int64_t e = 0; e < spec.count && spec.correction != nullptr; ++e) row[e] += spec.correction->at<T>(e);
-        if (spec.groups_used == spec.groups) continue;
+        if (!by_groups) continue;
         for (int64_t g = 0; g < spec.groups; ++g) {
           std::copy_n(row + g * each, each, best.begin());
           std::partial_sort(best.begin(), best.begin() + spec.group_best, best.end(), exceeds<T>);

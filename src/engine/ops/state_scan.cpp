@@ -9,7 +9,7 @@
 #include "kernels/reference/linear.h"
 #include "kernels/reference/scan.h"
 #include "kernels/table.h"
-#include "ops/rows.h"
+#include "ops/recurrence.h"
 #include "ops/tape.h"
 
 namespace vitrine {
@@ -60,15 +60,6 @@ void add_columns(const T* S, const T* b, size_t d_key, size_t d_value, T factor,
   const auto dot = of_type<T>(kernels().dot, dot_reference<double>);
   for (size_t i = 0; i < d_key; ++i) y[i] += factor * dot(S + i * d_value, b, d_value);
 }
-template <class T>
-T inner(const T* a, const T* b, size_t n) {
-  return of_type<T>(kernels().dot, dot_reference<double>)(a, b, n);
-}
-template <class T>
-void scale_into(const T* x, T factor, size_t n, T* y) {
-  for (size_t i = 0; i < n; ++i) y[i] = x[i] * factor;
-}
-
 // One head of the inputs.
 template <class T>
 struct HeadRows {

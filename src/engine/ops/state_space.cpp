@@ -7,28 +7,18 @@
 #include "kernels/table.h"
 #include "ops/dry_run.h"
 #include "ops/elementwise.h"
-#include "ops/rows.h"
+#include "ops/recurrence.h"
 #include "ops/state_scan.h"
 #include "ops/tape.h"
 
 namespace vitrine {
 namespace {
 
-template <class T>
-void add_to(const Vector& v, int64_t i, T value) {
-  if (v.grad.data != nullptr) static_cast<T*>(v.grad.data)[i] += value;
-}
-
 struct TimeStepNode {
   Tensor x, y;
   const Vector* bias;
   TimeStepLimits limits;
 };
-
-template <class T>
-T softplus(T x) {
-  return x > 20 ? x : std::log1p(std::exp(x));
-}
 
 void time_step_backward(Context& ctx, Tape& tape, const TimeStepNode& node) {
   const Tensor dy = tape.gradient(node.y), dx = tape.accumulate(node.x);
@@ -60,17 +50,8 @@ struct ScaleNode {
 };
 
 template <class T>
-T factor_of(const Vector& w, int64_t head, bool is_log) {
-  return is_log ? -std::exp(w.at<T>(head)) : w.at<T>(head);
-}
-
-template <class T>
 void multiply(const T* a, const T* b, int64_t n, T* y) {
-  if constexpr (std::is_same_v<T, float>) {
-    kernels().gate(Activation::none, a, b, static_cast<size_t>(n), y);
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
-  }
+  of_type<T>(kernels().gate, gate_reference<double>)(Activation::none, a, b, static_cast<size_t>(n), y);
 }
 
 void scale_heads_backward(Context& ctx, Tape& tape, const ScaleNode& node) {
@@ -81,7 +62,7 @@ void scale_heads_backward(Context& ctx, Tape& tape, const ScaleNode& node) {
     using T = decltype(zero);
     parallel_for(ctx, heads, d * dy.rows(), [&](int64_t first, int64_t n) {
       for (int64_t head = first; head < first + n; ++head) {
-        const T factor = factor_of<T>(*node.w, head, node.is_log);
+        const T factor = decay_factor<T>(*node.w, head, node.is_log);
         T sum = 0;
         for (int64_t r = 0; r < dy.rows(); ++r) {
           const T *x = node.x.row<T>(r) + head * d, *g = dy.row<T>(r) + head * d;
@@ -147,7 +128,7 @@ Tensor scale_heads(Context& ctx, const Tensor& x, const Vector& w, bool is_log) 
     T* const factors = ctx.scratch<T>(static_cast<size_t>(x.row_size()));
     const int64_t d = x.row_size() / w.size;
     ctx.run(1, false, [&](int64_t, int) {
-      for (int64_t head = 0; head < w.size; ++head) std::fill_n(factors + head * d, d, factor_of<T>(w, head, is_log));
+      for (int64_t head = 0; head < w.size; ++head) std::fill_n(factors + head * d, d, decay_factor<T>(w, head, is_log));
     });
     parallel_for(ctx, x.rows(), x.row_size(), [&](int64_t first, int64_t n) {
       for (int64_t r = first; r < first + n; ++r) multiply(factors, x.row<T>(r), x.row_size(), y.row<T>(r));

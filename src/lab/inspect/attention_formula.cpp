@@ -32,7 +32,7 @@ std::optional<std::string> AttentionFormula::why_not(const Model& model, int64_t
     return "it takes its keys and values from layer " + std::to_string(spec.keys_of) + " and does not read them itself";
   const auto shows = [&](const char* hook) { return model.record().hook("blocks." + std::to_string(layer) + hook) != nullptr; };
   if (shows(".attn.hook_rot_v")) return "its values are turned by their places";
-  if (shows(".attn.rot_q_norm.hook_scale")) return "its queries and keys are normalized after they turned";
+  if (shows(".attn.rot_q_norm.hook_scale")) return "its queries and keys are normalized after RoPE";
   return std::nullopt;
 }
 

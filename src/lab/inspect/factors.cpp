@@ -88,7 +88,7 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
   const std::string block = "blocks." + std::to_string(layer) + ".";
   if (engine.model().record().hook(block + "attn.rot_q_norm.hook_scale") != nullptr)
     throw InputError("layer " + std::to_string(layer) + " of " + engine.name() +
-                     " normalizes queries and keys after they turned: a score goes by both positions and not by their distance "
+                     " normalizes queries and keys after RoPE: a score depends on both positions and not on their distance "
                      "alone, so its heads have no QK circuits. Its hooks attn.rot_q_norm and attn.rot_k_norm show both");
   // Keys and values may be those of an earlier layer, and values the keys before their norm.
   const std::string giver = "blocks." + std::to_string(spec.keys_of < 0 ? layer : spec.keys_of) + ".";

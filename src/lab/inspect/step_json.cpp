@@ -27,6 +27,7 @@ struct SpecJson {
   Json operator()(const RopeSpec& s) const {
     Json json = rope_parameters(s);
     json["rotary_dim"] = s.rotary_dim;
+    if (s.first > 0) json["first"] = s.first;
     json["layout"] = s.layout == RopeLayout::halves ? "halves" : "pairs";
     return json;
   }

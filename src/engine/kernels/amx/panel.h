@@ -103,7 +103,9 @@ struct AmxPanel {
   template <class W>
   static void rows(const char* w, size_t stride, size_t n, size_t k0, size_t depth, char* panel) {
 #ifdef __AVX512BF16__
-    if constexpr (kHasIntegers<W>) return amx_expand_blocks<type_of(W())>(w, stride, n, k0, depth, panel);
+    if constexpr (W::kIsBlock) {
+      if constexpr (has_integers(type_of(W()))) return amx_expand_blocks<type_of(W())>(w, stride, n, k0, depth, panel);
+    }
 #endif
     for (size_t j = 0; j < n; ++j) {
       auto* out = reinterpret_cast<uint16_t*>(panel + j * kAmxStride);

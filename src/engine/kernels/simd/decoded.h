@@ -17,11 +17,6 @@ template <class W>
 inline constexpr bool kIsDecoded = false;
 template <DType kType>
 inline constexpr bool kIsDecoded<WeightDecoded<kType>> = true;
-/// Whether a block is integers and their scales.
-template <class W>
-inline constexpr bool kHasIntegers = W::kIsBlock;
-template <>
-inline constexpr bool kHasIntegers<WeightDecoded<DType::f8_e4m3>> = false;
 
 /// n elements of a stored row as f32: whole blocks.
 template <DType kType>
