@@ -39,9 +39,8 @@ TEST_P(ScanTest, EqualsReferenceAndBitsDoNotDependOnCuts) {
       for (const size_t rows : {1, 2, 9}) {
         const size_t d_key = 13;
         const ScanProblem p(rows, d_key, columns, corrects);
-        const auto as_doubles = [](const std::vector<float>& x) { return as_double(x); };
-        std::vector<double> q = as_doubles(p.q), k = as_doubles(p.k), v = as_doubles(p.v), decay = as_doubles(p.decay),
-                            beta = as_doubles(p.beta), state = as_doubles(p.state), z(rows * columns);
+        std::vector<double> q = as_double(p.q), k = as_double(p.k), v = as_double(p.v), decay = as_double(p.decay),
+                            beta = as_double(p.beta), state = as_double(p.state), z(rows * columns);
         scan_reference<double>({q.data(), k.data(), p.shape.key_stride, v.data(), p.shape.v_stride, decay.data(), beta.data(), 2,
                                 rows, d_key, columns, corrects, state.data(), z.data(), columns});
         const auto run = [&](size_t at_once, Guarded<float>& S, Guarded<float>& out) {

@@ -76,9 +76,6 @@ inline constexpr DType kAllWeightTypes[] = {
 #undef VITRINE_TYPE
 inline constexpr DType kFloatTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-/// Whose products take activations in int8, too.
-constexpr bool has_integers(DType type) { return is_block(type) && type != DType::f8_e4m3; }
-
 /// Where the f16 scales of a block lie.
 inline std::vector<size_t> scale_places(DType type) {
   switch (type) {
@@ -169,7 +166,6 @@ inline std::vector<size_t> lengths() {
   return all;
 }
 
-/// Runs once per target; a target that this CPU or this build lacks is reported as skipped.
 /// The derivative of an activation far from 0, to the last bit of f64.
 inline double far_slope(Activation f, double x) {
   switch (f) {
@@ -181,6 +177,7 @@ inline double far_slope(Activation f, double x) {
   }
 }
 
+/// Runs once per target; a target that this CPU or this build lacks is reported as skipped.
 class EveryTarget : public testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
