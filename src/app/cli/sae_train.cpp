@@ -1,4 +1,4 @@
-// vitrine sae train: a sparse autoencoder from collected activations.
+// vitrine sae train: a sparse autoencoder or a transcoder from collected activations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,12 +41,12 @@ class Metrics {
     if (p.step % every_ != 0 && p.step != last && p.step != 1) return;
     if (!file_.is_open()) open(p.step);
     const SaeStep& s = p.now;
-    write(fmt::format("{},{},{},{},{},{},{},{},{},{}\n", p.step, s.loss, s.mse, s.sparsity, s.aux, s.explained_variance, s.l0,
-                      s.dead, p.lr, s.gradient_norm));
+    write(fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", p.step, s.loss, s.mse, s.sparsity, s.aux, s.explained_variance, s.l0,
+                      s.dead, p.lr, s.gradient_norm, s.inner));
   }
 
  private:
-  static constexpr char kHead[] = "step,loss,mse,sparsity,aux,explained_variance,l0,dead,lr,gradient_norm";
+  static constexpr char kHead[] = "step,loss,mse,sparsity,aux,explained_variance,l0,dead,lr,gradient_norm,inner";
 
   void open(int64_t step) {
     std::string kept = std::string(kHead) + "\n";
@@ -70,10 +70,11 @@ class Metrics {
 
 void run_sae_train(SaeTrainArguments o) {
   SaeLearning& l = o.train.learning;
-  l.architecture = o.architecture == "jumprelu"   ? SaeLearning::Architecture::jumprelu
-                   : o.architecture == "standard" ? SaeLearning::Architecture::standard
-                   : o.architecture == "gated"    ? SaeLearning::Architecture::gated
-                                                  : SaeLearning::Architecture::topk;
+  l.architecture = o.architecture == "jumprelu"    ? SaeLearning::Architecture::jumprelu
+                   : o.architecture == "standard"  ? SaeLearning::Architecture::standard
+                   : o.architecture == "gated"     ? SaeLearning::Architecture::gated
+                   : o.architecture == "batchtopk" ? SaeLearning::Architecture::batchtopk
+                                                   : SaeLearning::Architecture::topk;
   l.sparsity = o.sparsity == "tanh" ? SaeLearning::Sparsity::tanh : SaeLearning::Sparsity::step;
   l.seed = static_cast<uint64_t>(o.seed);
   o.train.normalize = o.normalize == "average";
@@ -133,13 +134,23 @@ Action define_sae_train(CLI::App& app) {
       ->type_name("OUT")
       ->required()
       ->check(not_empty());
-  add_choice(app, "--architecture", o->architecture, "topk|jumprelu|standard|gated",
+  app.add_option("--transcoder", t.target,
+                 "Train a transcoder that reads --hook and reconstructs this hook, such as an MLP's output (hook_mlp_out)")
+      ->type_name("HOOK")
+      ->check(not_empty());
+  app.add_flag("--skip", l.skip, "Transcoder: with a linear map from input to output besides (skip transcoder)");
+  add_choice(app, "--architecture", o->architecture, "topk|batchtopk|jumprelu|standard|gated",
              "The architecture: how active features are chosen (default topk)");
   add_count(app, "--features", l.features, 1, 1 << 24,
             "Number of features (d_sae), for instance 8 times the width of the "
             "residual stream")
       ->required();
-  add_count(app, "--k", l.k, 1, 1 << 24, "topk: active features of a token (default 32)");
+  add_count(app, "--k", l.k, 1, 1 << 24, "topk: active features of a token; batchtopk: on average (default 32)");
+  app.add_option("--widths", l.widths, "batchtopk: widths of matryoshka's inner levels, ascending, such as 64,256")
+      ->type_name("N,N,…")
+      ->delimiter(',');
+  add_number(app, "--threshold-lr", l.threshold_lr, 0, 1,
+             "batchtopk: weight of a step in the moving average that becomes the threshold (default 0.01)", true);
   add_count(app, "--steps", l.steps, 1, int64_t{1} << 40, "Total steps (default 1000)");
   add_count(app, "--batch", t.batch, 1, 1 << 24, "Tokens of a step (default 4096)");
   add_number(app, "--lr", l.lr, 0, 10, "Learning rate of Adam (default 0.0003)", true);
@@ -156,7 +167,7 @@ Action define_sae_train(CLI::App& app) {
   add_number(app, "--tanh-scale", l.tanh_scale, 0, 1e6, "jumprelu: scale inside tanh (default 4)", true);
   app.add_flag("--ste-to-input", l.ste_to_input, "jumprelu: the estimator also moves the encoder, as Anthropic's does");
   add_number(app, "--aux-coefficient", l.aux_coefficient, 0, 1e9,
-             "topk: coefficient of the auxiliary loss of dead features "
+             "topk, batchtopk: coefficient of the auxiliary loss of dead features "
              "(default 1)");
   add_count(app, "--dead-window", l.dead_window, 1, int64_t{1} << 40,
             "Steps without activity after which a feature is dead (default 1000)");
@@ -176,10 +187,12 @@ Action define_sae_train(CLI::App& app) {
 }  // namespace
 
 const Command sae_train_command = {
-    "sae train", "Train a sparse autoencoder on collected activations",
+    "sae train", "Train a sparse autoencoder or a transcoder on collected activations",
     "Losses, gradients and update are those of SAELens's trainer, and OUT loads in SAELens with the same values: "
-    "cfg.json, sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active). With topk, "
-    "features that were inactive for --dead-window steps are trained on the residual error. OUT/metrics.csv has loss, "
+    "cfg.json, sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active). With topk and "
+    "batchtopk, features that were inactive for --dead-window steps are trained on the residual error; batchtopk is written as "
+    "jumprelu, as SAELens does. With --transcoder, values of one hook are reconstructed from those of another; a folder with one "
+    "for each layer is what `vitrine graph --transcoders` takes. OUT/metrics.csv has loss, "
     "explained variance, L0 and dead features. Ctrl-C saves and ends the run; --resume continues it, bit-identical to an "
     "uninterrupted run. See docs/collect.md.",
     "vitrine sae train fables-activations --features 512 --k 16 --steps 20 --batch 512 --out autoencoder-3", define_sae_train};

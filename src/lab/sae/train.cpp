@@ -27,6 +27,7 @@ constexpr size_t kTogether = 64;       // rows of a task
 const char* name_of(SaeLearning::Architecture a) {
   switch (a) {
     case SaeLearning::Architecture::topk: return "topk";
+    case SaeLearning::Architecture::batchtopk: return "batchtopk";
     case SaeLearning::Architecture::jumprelu: return "jumprelu";
     case SaeLearning::Architecture::standard: return "standard";
     case SaeLearning::Architecture::gated: return "gated";
@@ -79,6 +80,7 @@ void read_rows(ThreadPool& pool, const Activations& activations, size_t hook, co
   });
 }
 
+// What makes the mean norm of the hook's values the root of their width.
 double scale_of(ThreadPool& pool, const Activations& activations, size_t hook, const SaeTrainOptions& o) {
   Order order(activations, o.learning.seed, o.skip_positions);
   std::vector<uint64_t> tokens;
@@ -115,9 +117,17 @@ nlohmann::ordered_json settings(const Activations& activations, size_t hook, con
                            {"tokens", activations.tokens()},
                            {"checksum", activations.manifest().checksum}};
   if (l.lr_decay > 0) s["steps"] = l.steps;
-  if (l.architecture == SaeLearning::Architecture::topk) {
+  if (!o.target.empty()) {
+    s["transcoder"] = o.target;
+    s["skip"] = l.skip;
+  }
+  if (takes_k(l)) {
     s["k"] = l.k;
     s["aux_coefficient"] = l.aux_coefficient;
+    if (l.architecture == SaeLearning::Architecture::batchtopk) {
+      s["widths"] = l.widths;
+      s["threshold_lr"] = l.threshold_lr;
+    }
     return s;
   }
   s["sparsity_coefficient"] = l.sparsity_coefficient;
@@ -146,20 +156,81 @@ void each_state(SaeTrainer& trainer, F&& f) {
 }
 
 /// Refuses what does not fit before anything is allocated: parameters, their gradients and moments, and what a step has of its
-/// rows.
-const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in) {
+/// rows. d_out: 0 of an autoencoder.
+const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in, int64_t d_out) {
   const SaeLearning& l = o.learning;
-  const auto width = static_cast<double>(d_in), features = static_cast<double>(l.features), rows = static_cast<double>(o.batch);
-  const bool topk = l.architecture == SaeLearning::Architecture::topk, gated = l.architecture == SaeLearning::Architecture::gated;
-  // But of topk all features may be active at first. Entries and their uses by feature take 40 bytes together.
-  const double active = topk ? static_cast<double>(std::min(l.k, l.features)) + width / 2 : gated ? 2 * features : features;
-  const double numbers = features * width * (2 * 4 + (topk || gated ? 1 : 3)) + rows * (4 * width + 10 * active);
+  const auto in = static_cast<double>(d_in), out = static_cast<double>(d_out > 0 ? d_out : d_in);
+  const auto features = static_cast<double>(l.features), rows = static_cast<double>(o.batch), k = static_cast<double>(l.k);
+  const bool gated = l.architecture == SaeLearning::Architecture::gated, dense = !takes_k(l) && !gated;
+  // Where k does not say it, all features may be active at first. Entries and their uses by feature take 40 bytes together.
+  const double candidates = l.architecture == SaeLearning::Architecture::batchtopk ? 5 * k : k;
+  const double active = takes_k(l) ? std::min(candidates, features) + out / 2 : gated ? 2 * features : features;
+  const double of_row = 2 * in + (d_out > 0 ? 3 : 2) * out + static_cast<double>(l.widths.size()) * out + 10 * active;
+  const double numbers = features * (5 * in + (dense ? 6 : 4) * out) + (l.skip ? 5 * in * out : 0) + rows * of_row;
   const double bytes = numbers * sizeof(float), left = static_cast<double>(o.memory > 0 ? o.memory : available_memory());
   if (left > 0 && bytes > left)
     throw InputError("training " + std::to_string(l.features) + " features on " + std::to_string(o.batch) +
                      " tokens a step would take " + bytes_text(bytes) + " of memory; " + bytes_text(left) +
                      " are left. Take fewer features, or a smaller batch");
   return l;
+}
+
+// Where what is learned writes: of an autoencoder where it reads.
+size_t target_of(const Activations& activations, const SaeTrainOptions& o, size_t hook) {
+  if (o.target.empty()) return hook;
+  const size_t target = activations.hook(o.target);
+  if (target == hook)
+    throw InputError("a transcoder reads one hook and writes at another; " + o.target +
+                     " is both. Name what it reads, such as blocks.3.ln2.hook_normalized, and where it writes, such as "
+                     "blocks.3.hook_mlp_out");
+  return target;
+}
+
+// The learned parameters as SAELens's inference model has them: of topk and batchtopk with decoder rows of norm 1 before the
+// scales are undone; batchtopk as jumprelu.
+SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, double scale, double target_scale) {
+  const SaeLearning& l = trainer.learning();
+  const SaeParameters& q = trainer.parameters;
+  const auto F = static_cast<size_t>(l.features), D = static_cast<size_t>(trainer.d_in()),
+             O = static_cast<size_t>(trainer.d_out());
+  using enum SaeLearning::Architecture;
+  using Activation = SparseAutoencoder::Activation;
+  SparseAutoencoder sae;
+  sae.activation = l.architecture == topk       ? Activation::topk
+                   : l.architecture == gated    ? Activation::gated
+                   : l.architecture == standard ? Activation::relu
+                                                : Activation::jumprelu;
+  sae.transcoder = trainer.is_transcoder();
+  sae.apply_b_dec_to_input = !sae.transcoder;
+  sae.d_in = trainer.d_in();
+  sae.d_out = trainer.d_out();
+  sae.d_sae = l.features;
+  sae.k = l.architecture == topk ? l.k : 0;
+  sae.W_dec = q.W_dec;
+  sae.W_enc.resize(F * D);
+  sae.b_enc = q.b_enc;
+  sae.b_dec = q.b_dec;
+  sae.threshold = q.threshold;
+  for (float& t : sae.threshold) t = std::max(t, 0.0f);
+  if (l.architecture == batchtopk) sae.threshold.assign(F, static_cast<float>(trainer.batch_threshold));
+  for (size_t f = 0; f < F; ++f) {
+    double norm = 1;  // of those that choose by h · norm, which becomes the feature
+    if (takes_k(l)) norm = std::max(std::sqrt(kernels().sum_of_squares(q.W_dec.data() + f * O, O)), 1e-8);
+    const auto enc = static_cast<float>(norm * scale), dec = static_cast<float>(1 / (norm * target_scale));
+    for (size_t i = 0; i < D; ++i) sae.W_enc[i * F + f] = q.W_enc[f * D + i] * enc;
+    for (size_t i = 0; i < O; ++i) sae.W_dec[f * O + i] *= dec;
+    sae.b_enc[f] *= static_cast<float>(norm);
+  }
+  for (float& b : sae.b_dec) b = static_cast<float>(static_cast<double>(b) / target_scale);
+  sae.W_skip = q.W_skip;
+  for (float& w : sae.W_skip) w = static_cast<float>(static_cast<double>(w) * scale / target_scale);
+  if (l.architecture == gated) {
+    sae.b_gate = std::move(sae.b_enc);
+    sae.b_enc.clear();
+    sae.r_mag = q.r_mag;
+    sae.b_mag = q.b_mag;
+  }
+  return sae;
 }
 
 class Run {
@@ -169,8 +240,8 @@ class Run {
         activations_(activations),
         options_(options),
         hook_(activations.hook(options.hook)),
-        trainer_(require_room(options, activations.manifest().hooks[hook_].numbers()),
-                 activations.manifest().hooks[hook_].numbers()),
+        target_(target_of(activations, options, hook_)),
+        trainer_(require_room(options, width(hook_), d_out()), width(hook_), d_out()),
         order_(activations, options.learning.seed, options.skip_positions),
         settings_(settings(activations, hook_, options).dump()) {
     if (options.batch < 1) throw UsageError("a batch needs at least one token");
@@ -186,8 +257,9 @@ class Run {
     SaeTrained result;
     result.first_step = trainer_.steps + 1;
     result.scale = scale_;
+    result.target_scale = target_scale_;
     std::vector<uint64_t> tokens;
-    FloatVector x;
+    FloatVector x, target;
     uint64_t rows = 0;
     bool on = true;
     while (on && trainer_.steps < options_.learning.steps) {
@@ -196,7 +268,9 @@ class Run {
       progress.lr = trainer_.lr_now();
       order_.next(static_cast<size_t>(options_.batch), tokens);
       read_rows(pool_, activations_, hook_, tokens, static_cast<float>(scale_), x);
-      progress.now = result.last = trainer_.step(pool_, x.data(), tokens.size());
+      if (trainer_.is_transcoder()) read_rows(pool_, activations_, target_, tokens, static_cast<float>(target_scale_), target);
+      progress.now = result.last =
+          trainer_.step(pool_, x.data(), tokens.size(), trainer_.is_transcoder() ? target.data() : nullptr);
       rows += tokens.size();
       result.seconds += watch.ms() / 1000;
       progress.step = trainer_.steps;
@@ -214,6 +288,8 @@ class Run {
   }
 
  private:
+  int64_t width(size_t hook) const { return activations_.manifest().hooks[hook].numbers(); }
+  int64_t d_out() const { return options_.target.empty() ? 0 : width(target_); }
   std::string path(const char* name) const { return (fs::path(options_.out) / name).string(); }
 
   void open_folder() {
@@ -231,6 +307,7 @@ class Run {
     fs::create_directories(out, error);
     if (error) throw InputError(out + ": cannot be made: " + error.message());
     scale_ = options_.normalize ? scale_of(pool_, activations_, hook_, options_) : 1;
+    target_scale_ = options_.normalize && target_ != hook_ ? scale_of(pool_, activations_, target_, options_) : scale_;
   }
 
   void load() {
@@ -255,8 +332,15 @@ class Run {
     trainer_.steps = static_cast<int64_t>(count("steps"));
     trainer_.rows_seen = count("rows_seen");
     order_.drawn = count("drawn");
-    if (!counts.contains("scale") || !counts.at("scale").is_number()) throw FileError(file, "\"scale\" is missing in its counts");
-    scale_ = counts.at("scale").get<double>();
+    const auto number = [&](const char* key) {
+      if (!counts.contains(key) || !counts.at(key).is_number())
+        throw FileError(file, "\"" + std::string(key) + "\" is missing in its counts");
+      return counts.at(key).get<double>();
+    };
+    scale_ = target_scale_ = number("scale");
+    if (trainer_.is_transcoder()) target_scale_ = number("target_scale");
+    if (options_.learning.architecture == SaeLearning::Architecture::batchtopk)
+      trainer_.batch_threshold = number("batch_threshold");
     each_state(trainer_, [&](const std::string& name, FloatVector& numbers) {
       std::memcpy(numbers.data(), tensor(state, name, DType::f32, numbers.size() * sizeof(float)),
                   numbers.size() * sizeof(float));
@@ -276,15 +360,19 @@ class Run {
   }
 
   void save() {
-    const nlohmann::ordered_json counts{
+    nlohmann::ordered_json counts{
         {"steps", trainer_.steps}, {"rows_seen", trainer_.rows_seen}, {"drawn", order_.drawn}, {"scale", scale_}};
+    if (trainer_.is_transcoder()) counts["target_scale"] = target_scale_;
+    if (options_.learning.architecture == SaeLearning::Architecture::batchtopk)
+      counts["batch_threshold"] = trainer_.batch_threshold;
     std::vector<TensorToWrite> tensors;
     each_state(trainer_, [&](const std::string& name, FloatVector& numbers) {
       const auto n = static_cast<int64_t>(numbers.size());
-      const bool matrix = name.ends_with("W_enc") || name.ends_with("W_dec");
-      tensors.push_back({name, DType::f32,
-                         matrix ? std::vector<int64_t>{n / trainer_.d_in(), trainer_.d_in()} : std::vector<int64_t>{n},
-                         numbers.data()});
+      const int64_t columns = name.ends_with("W_dec")                               ? trainer_.d_out()
+                              : name.ends_with("W_enc") || name.ends_with("W_skip") ? trainer_.d_in()
+                                                                                    : 0;
+      tensors.push_back(
+          {name, DType::f32, columns > 0 ? std::vector<int64_t>{n / columns, columns} : std::vector<int64_t>{n}, numbers.data()});
     });
     const int64_t features = options_.learning.features;
     tensors.push_back({"silent", DType::i64, {features}, trainer_.silent.data()});
@@ -301,66 +389,31 @@ class Run {
     }
     write_safetensors(path("sparsity.safetensors"), {{"sparsity", DType::f32, {features}, sparsity.data()}});
     const ActivationManifest& m = activations_.manifest();
-    write_sae(options_.out, trained_autoencoder(trainer_, activations_, hook_, scale_),
-              {{"context_size", m.context},
-               {"prepend_bos", m.lead >= 0},
-               {"l0", active},
-               {"training_tokens", trainer_.rows_seen},
-               {"training_architecture", name_of(options_.learning.architecture)}});
+    SparseAutoencoder sae = trained_autoencoder(trainer_, scale_, target_scale_);
+    sae.hook_name = m.hooks[hook_].name;
+    sae.hook_name_out = m.hooks[target_].name;
+    sae.model_name = m.model;
+    const bool matryoshka = !options_.learning.widths.empty();
+    write_sae(
+        options_.out, sae,
+        {{"context_size", m.context},
+         {"prepend_bos", m.lead >= 0},
+         {"l0", active},
+         {"training_tokens", trainer_.rows_seen},
+         {"training_architecture", (matryoshka ? "matryoshka_" : "") + std::string(name_of(options_.learning.architecture))}});
   }
 
   ThreadPool& pool_;
   const Activations& activations_;
   const SaeTrainOptions& options_;
-  size_t hook_;
+  size_t hook_, target_;  // of an autoencoder the same
   SaeTrainer trainer_;
   Order order_;
   std::string settings_;
-  double scale_ = 1;
+  double scale_ = 1, target_scale_ = 1;
 };
 
 }  // namespace
-
-SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, const Activations& activations, size_t hook, double scale) {
-  const SaeLearning& l = trainer.learning();
-  const SaeParameters& q = trainer.parameters;
-  const auto F = static_cast<size_t>(l.features), D = static_cast<size_t>(trainer.d_in());
-  SparseAutoencoder sae;
-  sae.activation = l.architecture == SaeLearning::Architecture::topk       ? SparseAutoencoder::Activation::topk
-                   : l.architecture == SaeLearning::Architecture::jumprelu ? SparseAutoencoder::Activation::jumprelu
-                   : l.architecture == SaeLearning::Architecture::gated    ? SparseAutoencoder::Activation::gated
-                                                                           : SparseAutoencoder::Activation::relu;
-  sae.d_in = sae.d_out = trainer.d_in();
-  sae.d_sae = l.features;
-  sae.k = l.architecture == SaeLearning::Architecture::topk ? l.k : 0;
-  sae.hook_name = sae.hook_name_out = activations.manifest().hooks[hook].name;
-  sae.model_name = activations.manifest().model;
-  sae.W_dec = q.W_dec;
-  sae.W_enc.resize(F * D);
-  sae.b_enc = q.b_enc;
-  sae.b_dec = q.b_dec;
-  sae.threshold = q.threshold;
-  for (float& t : sae.threshold) t = std::max(t, 0.0f);
-  for (size_t f = 0; f < F; ++f) {
-    double norm = 1;  // of topk: the choice goes by h · norm, which becomes the feature
-    if (l.architecture == SaeLearning::Architecture::topk)
-      norm = std::max(std::sqrt(kernels().sum_of_squares(q.W_dec.data() + f * D, D)), 1e-8);
-    const auto enc = static_cast<float>(norm * scale), dec = static_cast<float>(1 / (norm * scale));
-    for (size_t i = 0; i < D; ++i) {
-      sae.W_enc[i * F + f] = q.W_enc[f * D + i] * enc;
-      sae.W_dec[f * D + i] *= dec;
-    }
-    sae.b_enc[f] *= static_cast<float>(norm);
-  }
-  for (float& b : sae.b_dec) b = static_cast<float>(static_cast<double>(b) / scale);
-  if (l.architecture == SaeLearning::Architecture::gated) {
-    sae.b_gate = std::move(sae.b_enc);
-    sae.b_enc.clear();
-    sae.r_mag = q.r_mag;
-    sae.b_mag = q.b_mag;
-  }
-  return sae;
-}
 
 SaeTrained train_sae(ThreadPool& pool, const Activations& activations, const SaeTrainOptions& options,
                      const std::function<bool(const SaeProgress&)>& see) {

@@ -1,5 +1,6 @@
 #pragma once
-// `vitrine sae train`: a sparse autoencoder learned from collected activations, as a directory that SAELens reads.
+// `vitrine sae train`: a sparse autoencoder or a transcoder learned from collected activations, as a directory that SAELens
+// reads.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,10 +17,12 @@ inline constexpr char kSaeTrainerState[] = "trainer.safetensors";
 struct SaeTrainOptions {
   SaeLearning learning;
   std::string hook;      // whose values; empty: the only one that was collected
+  std::string target;    // the hook where a transcoder writes; empty: an autoencoder
   std::string out;       // the directory to make
   int64_t batch = 4096;  // tokens of a step
-  /// Activations are multiplied by one number so that their mean norm is sqrt(d_in) (SAELens's "expected_average_only_in"), which
-  /// is folded into the weights that are written; false: they are learned as they are.
+  /// Activations are multiplied by one number so that their mean norm is sqrt(d_in) (SAELens's "expected_average_only_in"), those
+  /// of a transcoder's target by another, which are folded into the weights that are written; false: they are learned as they
+  /// are.
   bool normalize = true;
   int64_t skip_positions = 0;  // the first tokens of each context are left out: BOS often has a norm of its own
   int64_t save_every = 0;      // steps; 0: at the end alone
@@ -38,7 +41,8 @@ struct SaeProgress {
 struct SaeTrained {
   int64_t first_step = 0, steps = 0;  // of this call; of the run
   double seconds = 0;
-  double scale = 1;  // what activations were multiplied by
+  double scale = 1,
+         target_scale = 1;  // what activations were multiplied by, and those of the target (of an autoencoder the same)
   SaeStep last;
   int64_t dead = 0;  // features silent for longer than the window, at the end
 };
@@ -52,9 +56,5 @@ struct SaeTrained {
 /// FileError for a state that was damaged.
 SaeTrained train_sae(ThreadPool& pool, const Activations& activations, const SaeTrainOptions& options,
                      const std::function<bool(const SaeProgress&)>& see = {});
-
-/// The learned parameters as SAELens's inference model has them: of topk with decoder rows of norm 1.
-struct SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, const Activations& activations, size_t hook,
-                                             double scale);
 
 }  // namespace vitrine

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "kernels/table.h"
@@ -14,9 +15,25 @@ using Architecture = SaeLearning::Architecture;
 using Sparsity = SaeLearning::Sparsity;
 
 void SaeRows::clear() {
-  entries.clear(), aux.clear(), ends.clear(), aux_ends.clear();
-  mse = sparsity = aux_loss = 0;
+  entries.clear(), aux.clear(), ends.clear(), aux_ends.clear(), sizes.clear();
+  mse = sparsity = aux_loss = inner = 0;
   active = 0;
+  left_out = 0;
+}
+
+size_t SaeTrainer::Work::level_of(size_t feature) const {
+  size_t level = 0;
+  while (level < l.widths.size() && feature >= static_cast<size_t>(l.widths[level])) ++level;
+  return level;
+}
+
+void SaeTrainer::Work::run(ThreadPool& pool) {
+  const auto tasks = static_cast<int64_t>(results.size());
+  for (SaeRows& r : results) r.most = 4 * SaeRows::kRows * static_cast<size_t>(l.k);
+  pool.run(tasks, [&](int64_t task, int thread) { run_rows(static_cast<size_t>(task), static_cast<size_t>(thread)); });
+  if (l.architecture != Architecture::batchtopk) return;
+  choose_in_batch(pool);
+  pool.run(tasks, [&](int64_t task, int) { finish_rows(static_cast<size_t>(task)); });
 }
 
 void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
@@ -28,14 +45,16 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
   const size_t first = task * SaeRows::kRows, n = std::min(SaeRows::kRows, rows - first);
   float* x_centered = centered.data() + first * D;
   for (size_t r = 0; r < n; ++r)
-    for (size_t i = 0; i < D; ++i) x_centered[r * D + i] = x[(first + r) * D + i] - q.b_dec[i];
+    for (size_t i = 0; i < D; ++i) x_centered[r * D + i] = x[(first + r) * D + i] - (transcoder ? 0 : q.b_dec[i]);
   t.h.resize(SaeRows::kRows * F);
   t.packed.resize(packed_a_bytes(p, SaeRows::kRows, D) + 64);
   std::byte* const packed = aligned_begin(t.packed);
   pack_a(p, {x_centered, D}, n, D, packed);
   multiply_packed(p, packed, false, aligned_begin(packed_enc), n, F, D, t.h.data(), F, false);
+  if (l.skip) multiply_packed(p, packed, false, aligned_begin(packed_skip), n, O, D, output().data() + first * O, O, false);
 
   for (size_t r = 0; r < n; ++r) k.add(t.h.data() + r * F, q.b_enc.data(), F, t.h.data() + r * F);
+  if (l.architecture == Architecture::batchtopk) return choose_candidates(n, t, result);
   if (l.architecture == Architecture::topk || l.architecture == Architecture::gated) {
     for (size_t r = 0; r < n; ++r) {
       const float* h = t.h.data() + r * F;
@@ -43,10 +62,12 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
       choose(h, t, result);
       result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
       reconstruct(first + r, begin, result);
-      if (l.architecture == Architecture::gated)
+      if (l.architecture == Architecture::gated) {
         learn_from_gates(first + r, h, result);
-      else if (aux)
-        learn_from_silent(first + r, h, t, result);
+      } else if (aux) {
+        choose_silent(h, t.scaled.data(), t, result);
+        learn_from_silent(first + r, result);
+      }
       differentiate(first + r, begin, nullptr, result);
     }
     return;
@@ -63,6 +84,88 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
   }
 }
 
+// h·n of n rows, in t.scaled.
+void SaeTrainer::Work::scale_by_norms(const float* h, size_t n, SaeThread& t, SaeRows& result) const {
+  t.scaled.resize(n * F);
+  for (size_t i = 0; i < n; ++i)
+    for (size_t f = 0; f < F; ++f) t.scaled[i * F + f] = h[i * F + f] * norms[f];
+  if (std::isfinite(kernels().sum_of_squares(t.scaled.data(), n * F))) return;
+  std::fill(t.scaled.begin(), t.scaled.end(), 0.0F);  // nothing is chosen, and the step ends: its loss is not finite
+  result.mse = std::numeric_limits<double>::quiet_NaN();
+}
+
+// The largest of a task's rows together, as many as may well be among the largest of the batch.
+void SaeTrainer::Work::choose_candidates(size_t n, SaeThread& t, SaeRows& result) const {
+  scale_by_norms(t.h.data(), n, t, result);
+  const std::vector<int32_t>& places = t.largest.of(t.scaled.data(), n * F, result.most);
+  result.ends.assign(n, 0);
+  float smallest = std::numeric_limits<float>::infinity();
+  for (const int32_t place : places) {
+    const auto at = static_cast<size_t>(place);
+    if (!(t.scaled[at] > 0)) continue;
+    smallest = std::min(smallest, t.scaled[at]);
+    result.entries.push_back({static_cast<int32_t>(at % F), t.h[at], 0, 0, 0});
+    result.sizes.push_back(t.scaled[at]);
+    ++result.ends[at / F];
+  }
+  if (result.entries.size() == result.most) result.left_out = smallest;
+  for (size_t r = 1; r < n; ++r) result.ends[r] += result.ends[r - 1];
+  for (size_t r = 0; r < n && aux; ++r) choose_silent(t.h.data() + r * F, t.scaled.data() + r * F, t, result);
+}
+
+// The B·k largest among all candidates. A task of which too few were candidates gives more of them first. Of equal ones at the
+// border the first are taken.
+void SaeTrainer::Work::choose_in_batch(ThreadPool& pool) {
+  const size_t wanted = rows * static_cast<size_t>(l.k);
+  float border = 0;
+  while (true) {
+    all_sizes.clear();
+    for (const SaeRows& r : results) all_sizes.insert(all_sizes.end(), r.sizes.begin(), r.sizes.end());
+    border = 0;
+    if (all_sizes.size() > wanted) {
+      const auto last = all_sizes.begin() + static_cast<ptrdiff_t>(wanted) - 1;
+      std::nth_element(all_sizes.begin(), last, all_sizes.end(), std::greater<>());
+      border = *last;
+    }
+    std::vector<size_t> again;
+    for (size_t task = 0; task < results.size(); ++task)
+      if (results[task].left_out > 0 && results[task].left_out >= border) again.push_back(task);
+    if (again.empty()) break;
+    for (const size_t task : again) results[task].most *= 4;
+    pool.run(static_cast<int64_t>(again.size()),
+             [&](int64_t i, int thread) { run_rows(again[static_cast<size_t>(i)], static_cast<size_t>(thread)); });
+  }
+  size_t equal = wanted;  // of those at the border
+  for (const float v : all_sizes) equal -= v > border ? 1 : 0;
+  smallest_chosen = std::numeric_limits<float>::infinity();
+  for (SaeRows& r : results) {
+    size_t kept = 0, at = 0;
+    for (uint32_t& end : r.ends) {
+      for (; at < end; ++at) {
+        const float v = r.sizes[at];
+        if (v < border || (v == border && equal == 0)) continue;
+        if (v == border) --equal;
+        smallest_chosen = std::min(smallest_chosen, v);
+        r.entries[kept++] = r.entries[at];
+      }
+      end = static_cast<uint32_t>(kept);
+    }
+    r.entries.resize(kept);
+    r.active = kept;
+  }
+  if (std::isinf(smallest_chosen)) smallest_chosen = 0;
+}
+
+void SaeTrainer::Work::finish_rows(size_t task) {
+  SaeRows& result = results[task];
+  const size_t first = task * SaeRows::kRows;
+  for (size_t r = 0, begin = 0; r < result.ends.size(); begin = result.ends[r], ++r) {
+    reconstruct(first + r, begin, result);
+    if (aux) learn_from_silent(first + r, result);
+    differentiate(first + r, begin, nullptr, result);
+  }
+}
+
 // Entries of the active features, and of those near enough to their threshold to move it: until its gradient is known, dthreshold
 // holds the h of these.
 void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) const {
@@ -71,12 +174,7 @@ void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) con
     result.active += activation != 0 ? 1 : 0;
   };
   if (l.architecture == Architecture::topk) {
-    t.scaled.resize(F);
-    for (size_t f = 0; f < F; ++f) t.scaled[f] = h[f] * norms[f];
-    if (!std::isfinite(kernels().sum_of_squares(t.scaled.data(), F))) {
-      std::fill(t.scaled.begin(), t.scaled.end(), 0.0F);  // nothing is chosen, and the step ends: its loss is not finite
-      result.mse = std::numeric_limits<double>::quiet_NaN();
-    }
+    scale_by_norms(h, 1, t, result);
     for (const int32_t f : t.largest.of(t.scaled.data(), F, static_cast<size_t>(l.k)))
       if (t.scaled[static_cast<size_t>(f)] > 0) add(static_cast<size_t>(f), h[f], 0);
   } else if (l.architecture == Architecture::standard) {
@@ -101,17 +199,33 @@ void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) con
   }
 }
 
-// y - x of the row: half the gradient of its squared error there.
+// y - x (of a transcoder y - t) of the row, at each level: half the gradient of its squared error there.
 void SaeTrainer::Work::reconstruct(size_t row, size_t first_entry, SaeRows& result) {
   const KernelTable& k = kernels();
-  float* d = output.data() + row * D;
-  std::memcpy(d, q.b_dec.data(), D * sizeof(float));
-  for (size_t i = first_entry; i < result.entries.size() && i < result.ends[row % SaeRows::kRows]; ++i) {
-    const SaeEntry& e = result.entries[i];
-    if (e.f != 0) k.add_scaled(q.W_dec.data() + static_cast<size_t>(e.feature) * D, e.f, D, d);
+  float* const y = output().data() + row * O;
+  const float* const t = target + row * O;
+  if (l.skip) {
+    k.add(y, q.b_dec.data(), O, y);
+  } else {
+    std::memcpy(y, q.b_dec.data(), O * sizeof(float));
   }
-  for (size_t i = 0; i < D; ++i) d[i] -= x[row * D + i];
-  result.mse += k.sum_of_squares(d, D);
+  size_t level = 0;
+  const auto end_levels = [&](size_t feature) {  // those that do not have it
+    for (; level < l.widths.size() && static_cast<size_t>(l.widths[level]) <= feature; ++level) {
+      float* const d = outputs[level].data() + row * O;
+      for (size_t i = 0; i < O; ++i) d[i] = y[i] - t[i];
+      result.inner += k.sum_of_squares(d, O);
+    }
+  };
+  for (size_t i = first_entry; i < result.ends[row % SaeRows::kRows]; ++i) {
+    const SaeEntry& e = result.entries[i];
+    const auto f = static_cast<size_t>(e.feature);
+    end_levels(f);
+    if (e.f != 0) k.add_scaled(q.W_dec.data() + f * O, e.f, O, y);
+  }
+  end_levels(F);
+  for (size_t i = 0; i < O; ++i) y[i] -= t[i];
+  result.mse += k.sum_of_squares(y, O);
 }
 
 // The same of all rows of a task as two dense products. Leaves in t.h what the rows' gradients are at every feature, without the
@@ -122,43 +236,48 @@ void SaeTrainer::Work::reconstruct_densely(size_t first, size_t n, SaeThread& t,
   std::memset(t.h.data(), 0, n * F * sizeof(float));
   for (size_t r = 0, i = 0; r < n; ++r)
     for (; i < result.ends[r]; ++i) t.h[r * F + static_cast<size_t>(result.entries[i].feature)] = result.entries[i].f;
-  t.packed.resize(std::max(packed_a_bytes(p, SaeRows::kRows, F), packed_a_bytes(p, SaeRows::kRows, D)) + 64);
+  t.packed.resize(std::max(packed_a_bytes(p, SaeRows::kRows, F), packed_a_bytes(p, SaeRows::kRows, O)) + 64);
   std::byte* const packed = aligned_begin(t.packed);
-  float* d = output.data() + first * D;
+  float* d = output().data() + first * O;
   pack_a(p, {t.h.data(), F}, n, F, packed);
-  multiply_packed(p, packed, false, aligned_begin(packed_dec), n, D, F, d, D, false);
+  multiply_packed(p, packed, false, aligned_begin(packed_dec), n, O, F, d, O, l.skip);
   for (size_t r = 0; r < n; ++r) {
-    for (size_t i = 0; i < D; ++i) d[r * D + i] += q.b_dec[i] - x[(first + r) * D + i];
-    result.mse += k.sum_of_squares(d + r * D, D);
+    for (size_t i = 0; i < O; ++i) d[r * O + i] += q.b_dec[i] - target[(first + r) * O + i];
+    result.mse += k.sum_of_squares(d + r * O, O);
   }
-  pack_a(p, {d, D}, n, D, packed);
-  multiply_packed(p, packed, false, aligned_begin(packed_dec_turned), n, F, D, t.h.data(), F, false);
+  pack_a(p, {d, O}, n, O, packed);
+  multiply_packed(p, packed, false, aligned_begin(packed_dec_turned), n, F, O, t.h.data(), F, false);
 }
 
-// What silent features make of the rest, ê - (x - y), and their gradients.
-void SaeTrainer::Work::learn_from_silent(size_t row, const float* h, SaeThread& t, SaeRows& result) {
-  const KernelTable& k = kernels();
-  float* e = aux_output.data() + row * D;
-  std::memcpy(e, output.data() + row * D, D * sizeof(float));
+// The silent features of a row that learn.
+void SaeTrainer::Work::choose_silent(const float* h, const float* scaled, SaeThread& t, SaeRows& result) const {
   t.dead_h.resize(dead.size());
-  for (size_t i = 0; i < dead.size(); ++i) t.dead_h[i] = t.scaled[static_cast<size_t>(dead[i])];
-  const size_t begin = result.aux.size();
+  for (size_t i = 0; i < dead.size(); ++i) t.dead_h[i] = scaled[static_cast<size_t>(dead[i])];
   for (const int32_t i : t.largest.of(t.dead_h.data(), dead.size(), k_aux)) {
     const int32_t f = dead[static_cast<size_t>(i)];
     result.aux.push_back({f, h[f], 0, 0, 0});
-    k.add_scaled(q.W_dec.data() + static_cast<size_t>(f) * D, h[f], D, e);
   }
-  result.aux_loss += k.sum_of_squares(e, D);
-  k.scale(e, aux_unit, D, e);
-  for (size_t i = begin; i < result.aux.size(); ++i)
-    result.aux[i].dh = k.dot(e, q.W_dec.data() + static_cast<size_t>(result.aux[i].feature) * D, D);
   result.aux_ends.push_back(static_cast<uint32_t>(result.aux.size()));
+}
+
+// What they make of the rest, ê - (x - y), and their gradients.
+void SaeTrainer::Work::learn_from_silent(size_t row, SaeRows& result) {
+  const KernelTable& k = kernels();
+  float* e = aux_output.data() + row * O;
+  std::memcpy(e, output().data() + row * O, O * sizeof(float));
+  const size_t r = row % SaeRows::kRows, begin = r == 0 ? 0 : result.aux_ends[r - 1], end = result.aux_ends[r];
+  for (size_t i = begin; i < end; ++i)
+    k.add_scaled(q.W_dec.data() + static_cast<size_t>(result.aux[i].feature) * O, result.aux[i].f, O, e);
+  result.aux_loss += k.sum_of_squares(e, O);
+  k.scale(e, aux_unit, O, e);
+  for (size_t i = begin; i < end; ++i)
+    result.aux[i].dh = k.dot(e, q.W_dec.data() + static_cast<size_t>(result.aux[i].feature) * O, O);
 }
 
 // What the gates make by themselves, ŷ - x, and their gradients.
 void SaeTrainer::Work::learn_from_gates(size_t row, const float* h, SaeRows& result) {
   const KernelTable& k = kernels();
-  float* e = aux_output.data() + row * D;
+  float* e = aux_output.data() + row * D;  // an autoencoder: O is D
   for (size_t i = 0; i < D; ++i) e[i] = q.b_dec[i] - x[row * D + i];
   const size_t begin = result.aux.size();
   for (size_t f = 0; f < F; ++f) {
@@ -179,19 +298,23 @@ void SaeTrainer::Work::learn_from_gates(size_t row, const float* h, SaeRows& res
 // The gradients at the entries of a row from first_entry on. at_features: those of half the squared error, where they are known.
 void SaeTrainer::Work::differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result) {
   const KernelTable& k = kernels();
-  float* d = output.data() + row * D;
-  k.scale(d, unit, D, d);
+  for (size_t level = outputs.size(); level-- > 0;) {
+    float* d = outputs[level].data() + row * O;
+    k.scale(d, unit, O, d);
+    if (level + 1 < outputs.size()) k.add(d, outputs[level + 1].data() + row * O, O, d);
+  }
   for (size_t i = first_entry; i < result.ends[row % SaeRows::kRows]; ++i) {
     SaeEntry& e = result.entries[i];
     const auto f = static_cast<size_t>(e.feature);
-    differentiate(at_features != nullptr ? unit * at_features[f] : k.dot(d, q.W_dec.data() + f * D, D), e, result);
+    const float* const d = outputs[level_of(f)].data() + row * O;
+    differentiate(at_features != nullptr ? unit * at_features[f] : k.dot(d, q.W_dec.data() + f * O, O), e, result);
   }
 }
 
 // Of one entry, from df: that of the squared error at its activation.
 void SaeTrainer::Work::differentiate(float df, SaeEntry& e, SaeRows& result) const {
   const auto f = static_cast<size_t>(e.feature);
-  if (l.architecture == Architecture::topk) {
+  if (takes_k(l)) {
     e.dh = df;
     return;
   }

@@ -21,11 +21,15 @@ struct SaeEntry {
 
 /// What one task gives, in the order of its rows.
 struct SaeRows {
-  static constexpr size_t kRows = 64;          // of a task: what it computes stays in the core's cache
-  std::vector<SaeEntry> entries, aux;          // aux: of silent features or of gates, whose gradient at the output is another
-  std::vector<uint32_t> ends, aux_ends;        // of each row
-  double mse = 0, sparsity = 0, aux_loss = 0;  // sums over rows, without their coefficients
+  static constexpr size_t kRows = 64;    // of a task: what it computes stays in the core's cache
+  std::vector<SaeEntry> entries, aux;    // aux: of silent features or of gates, whose gradient at the output is another
+  std::vector<uint32_t> ends, aux_ends;  // of each row
+  double mse = 0, sparsity = 0, aux_loss = 0, inner = 0;  // sums over rows, without their coefficients
   uint64_t active = 0;
+  // batchtopk, until the batch's features are chosen: entries are candidates, these their h·n, and no other is above left_out.
+  std::vector<float> sizes;
+  float left_out = 0;
+  size_t most = 0;  // candidates
 
   void clear();
 };
@@ -58,39 +62,56 @@ struct SaeTrainer::Work {
 
   const SaeLearning& l;
   const SaeParameters& q;
-  const size_t F, D;
+  const size_t F, D, O;
+  const bool transcoder;
 
   SaeParameters gradients;
-  FloatVector norms;                                                 // [F] of W_dec's rows
-  std::vector<std::byte> packed_enc, packed_dec, packed_dec_turned;  // as products read them; the decoder not of topk
-  FloatVector centered, output, aux_output;                          // [B, D]: x', and the loss's gradient at y and at ê
-  std::vector<int32_t> dead;                                         // features that are silent for too long
-  std::vector<SaeRows> results;                                      // of each task
+  FloatVector norms;                                                              // [F] of W_dec's rows
+  std::vector<std::byte> packed_enc, packed_dec, packed_dec_turned, packed_skip;  // as products read them; the decoder if dense
+  FloatVector centered;                                                           // [B, D]: x'
+  // [B, O]: the loss's gradient at what features of each level write (that of its own y and of all wider ones), and at ê.
+  std::vector<FloatVector> outputs;
+  FloatVector aux_output;
+  std::vector<int32_t> dead;     // features that are silent for too long
+  std::vector<SaeRows> results;  // of each task
   std::vector<SaeThread> threads;
   SaeUses uses, aux_uses;
+  std::vector<float> all_sizes;               // batchtopk: of all candidates
   std::vector<double> dthreshold, dnorm, dh;  // [F]; dh: of x' times a column of W_enc, over all rows
 
   // Of this step.
-  const float* x = nullptr;
+  const float *x = nullptr, *target = nullptr;
   size_t rows = 0, k_aux = 0;
   bool aux = false;
   double sparsity = 0, aux_scale = 0;               // coefficients
   float unit = 0, sparsity_unit = 0, aux_unit = 0;  // of the gradients: a row's share of the mean
 
-  Work(const SaeLearning& learning, const SaeParameters& parameters, size_t d_in);
-  void begin(ThreadPool& pool, const float* rows_of_batch, size_t n, const std::vector<int64_t>& silent_steps,
-             double coefficient);
-  /// The forward pass and the gradients at features of the rows of one task (trainer_rows.cpp).
-  void run_rows(size_t task, size_t thread);
+  Work(const SaeLearning& learning, const SaeParameters& parameters, size_t d_in, size_t d_out, bool is_transcoder);
+  void begin(ThreadPool& pool, const float* rows_of_batch, const float* targets, size_t n,
+             const std::vector<int64_t>& silent_steps, double coefficient);
+  /// The forward pass and the gradients at features, of all rows.
+  void run(ThreadPool& pool);
   /// Sums of what the tasks gave.
   SaeStep summed() const;
   /// All gradients; returns the sum of their squares.
   double add_up(ThreadPool& pool);
+  float smallest_chosen = 0;  // batchtopk: h·n; 0: none is active
 
  private:
+  /// Of one task (trainer_rows.cpp); of batchtopk until the features of the batch are to be chosen, and then the rest.
+  void run_rows(size_t task, size_t thread);
+  void finish_rows(size_t task);
+  void choose_in_batch(ThreadPool& pool);
+  void choose_candidates(size_t n, SaeThread& t, SaeRows& result) const;
+  void scale_by_norms(const float* h, size_t n, SaeThread& t, SaeRows& result) const;
+  void choose_silent(const float* h, const float* scaled, SaeThread& t, SaeRows& result) const;
+  /// Of a feature: the first level that has it.
+  size_t level_of(size_t feature) const;
+  FloatVector& output() { return outputs.back(); }
+  double gradients_of_skip(ThreadPool& pool);
   void choose(const float* h, SaeThread& t, SaeRows& result) const;
   void reconstruct(size_t row, size_t first_entry, SaeRows& result);
-  void learn_from_silent(size_t row, const float* h, SaeThread& t, SaeRows& result);
+  void learn_from_silent(size_t row, SaeRows& result);
   void learn_from_gates(size_t row, const float* h, SaeRows& result);
   void reconstruct_densely(size_t first, size_t n, SaeThread& t, SaeRows& result);
   void differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result);
