@@ -109,13 +109,13 @@ void run_sae_train(SaeTrainArguments o) {
                 {"explained_variance", s.explained_variance},
                 {"l0", s.l0},
                 {"dead", done.dead},
-                {"scale", done.scale},
+                {"scale", done.scales.size() == 1 ? Json(done.scales[0]) : Json(done.scales)},
                 {"seconds", done.seconds},
                 {"activations_per_s", speed}});
     return;
   }
   print("loss {:.4f}, explained variance {:.4f}, L0 {:.1f}, {} of {} dead\n", s.loss, s.explained_variance, s.l0, done.dead,
-        plural(grouped(l.features), "feature"));
+        plural(grouped(l.features * static_cast<int64_t>(done.scales.size())), "feature"));
   log("{}{}, {} activations/s; written to {}", done.steps < l.steps ? "stopped after " : "", plural(grouped(done.steps), "step"),
       grouped(static_cast<int64_t>(speed)), o.train.out);
 }
@@ -138,6 +138,9 @@ Action define_sae_train(CLI::App& app) {
                  "Train a transcoder that reads --hook and reconstructs this hook, such as an MLP's output (hook_mlp_out)")
       ->type_name("HOOK")
       ->check(not_empty());
+  app.add_flag("--cross-layer", t.cross_layer,
+               "Transcoder: features of each layer write into it and all later ones. --hook and --transcoder then hold a * for "
+               "the layer, as in 'blocks.*.hook_mlp_out', and --features counts those of a layer");
   app.add_flag("--skip", l.skip, "Transcoder: with a linear map from input to output besides (skip transcoder)");
   add_choice(app, "--architecture", o->architecture, "topk|batchtopk|jumprelu|standard|gated",
              "The architecture: how active features are chosen (default topk)");
@@ -192,7 +195,9 @@ const Command sae_train_command = {
     "cfg.json, sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active). With topk and "
     "batchtopk, features that were inactive for --dead-window steps are trained on the residual error; batchtopk is written as "
     "jumprelu, as SAELens does. With --transcoder, values of one hook are reconstructed from those of another; a folder with one "
-    "for each layer is what `vitrine graph --transcoders` takes. OUT/metrics.csv has loss, "
+    "for each layer is what `vitrine graph --transcoders` takes, and so is the folder of --cross-layer, in circuit-tracer's "
+    "files. "
+    "OUT/metrics.csv has loss, "
     "explained variance, L0 and dead features. Ctrl-C saves and ends the run; --resume continues it, bit-identical to an "
     "uninterrupted run. See docs/collect.md.",
     "vitrine sae train fables-activations --features 512 --k 16 --steps 20 --batch 512 --out autoencoder-3", define_sae_train};

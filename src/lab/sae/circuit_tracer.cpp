@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "io/atomic_file.h"
 #include "io/file_checks.h"
 #include "io/safetensors.h"
 #include "io/yaml_reader.h"
@@ -29,6 +31,14 @@ std::string our_hook(const std::string& name) {
   if (name == "ln2.hook_normalized") return "ln2.hook_normalized_pre";
   if (name == "mlp.hook_out") return "hook_mlp_out";
   return name;
+}
+
+std::string their_hook(const std::string& name) {
+  const size_t layer = name.find('.', name.find('.') + 1);  // after "blocks.3"
+  const std::string hook = layer == std::string::npos ? name : name.substr(layer + 1);
+  if (hook == "ln2.hook_normalized") return "mlp.hook_in";
+  if (hook == "ln2.hook_normalized_pre") return "ln2.hook_normalized";
+  return hook;
 }
 
 Hooks hooks_beside(const std::string& directory, const char* in) {
@@ -127,6 +137,39 @@ CrossLayerTranscoder read_cross_layer(const std::string& directory) {
     t.layers.push_back(std::move(sae));
   }
   return t;
+}
+
+void write_cross_layer(const std::string& directory, const CrossLayerTranscoder& t) {
+  for (int64_t i = 0; i < t.n_layers; ++i) {
+    const SparseAutoencoder& layer = t.layers[static_cast<size_t>(i)];
+    const std::string number = "_" + std::to_string(i), file = layer_file(directory, "W_enc", i);
+    layer.check(file);
+    if (layer.d_in != t.d_model || layer.d_out != (t.n_layers - i) * t.d_model || layer.d_sae != t.d_sae)
+      throw InputError(file + ": layer " + std::to_string(i) + " has d_in " + std::to_string(layer.d_in) + ", d_out " +
+                       std::to_string(layer.d_out) + ", d_sae " + std::to_string(layer.d_sae) + "; expected " +
+                       std::to_string(t.d_model) + ", " + std::to_string((t.n_layers - i) * t.d_model) + ", " +
+                       std::to_string(t.d_sae) + ", as circuit-tracer's files have one width");
+    const bool jumps = layer.activation == SparseAutoencoder::Activation::jumprelu;
+    if (!jumps && layer.activation != SparseAutoencoder::Activation::relu)
+      throw InputError(file + ": circuit-tracer has no cross-layer transcoders of architecture " + architecture_name(layer));
+    FloatVector encoder = layer.W_enc;
+    transpose(encoder, layer.d_in, layer.d_sae);
+    std::vector<TensorToWrite> tensors{
+        {"W_enc" + number, DType::f32, {layer.d_sae, layer.d_in}, encoder.data()},
+        {"b_enc" + number, DType::f32, {layer.d_sae}, layer.b_enc.data()},
+        {"b_dec" + number, DType::f32, {t.d_model}, t.b_dec[static_cast<size_t>(i)].data()},
+    };
+    if (jumps) tensors.push_back({"threshold" + number, DType::f32, {layer.d_sae}, layer.threshold.data()});
+    write_safetensors(layer_file(directory, "W_dec", i),
+                      {{"W_dec" + number, DType::f32, {layer.d_sae, t.n_layers - i, t.d_model}, layer.W_dec.data()}});
+    write_safetensors(file, tensors);
+  }
+  const SparseAutoencoder& first = t.layers.front();
+  const auto quoted = [](const std::string& text) { return Json(text).dump(); };
+  write_file_atomically((fs::path(directory) / "config.yaml").string(),
+                        "model_name: " + quoted(first.model_name) +
+                            "\nmodel_kind: cross_layer_transcoder\nfeature_input_hook: " + quoted(their_hook(first.hook_name)) +
+                            "\nfeature_output_hook: " + quoted(their_hook(first.hook_name_out)) + "\n");
 }
 
 std::vector<FloatVector> decode(Context& ctx, const CrossLayerTranscoder& t, const std::vector<SparseFeatures>& features) {

@@ -32,6 +32,11 @@ bool is_cross_layer(const std::string& directory);
 /// Errors: FileError naming file and tensor.
 CrossLayerTranscoder read_cross_layer(const std::string& directory);
 
+/// Writes these files and config.yaml into a directory that is there, the configuration last.
+/// Errors: RunError from the disk; InputError as SparseAutoencoder::check, and for encoders that read rows of another width than
+/// d_model or are no part of a form that circuit-tracer has (relu and jumprelu).
+void write_cross_layer(const std::string& directory, const CrossLayerTranscoder& transcoder);
+
 /// y[l] [rows, d_model] for the features of all layers, which have as many rows each. Errors: UsageError for another number of
 /// layers.
 std::vector<FloatVector> decode(Context& ctx, const CrossLayerTranscoder& transcoder,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -14,6 +16,8 @@
 #include "io/safetensors.h"
 #include "kernels/table.h"
 #include "sae/autoencoder.h"
+#include "sae/circuit_tracer.h"
+#include "sae/cross_layer_trainer.h"
 #include "sae/sae_file.h"
 
 namespace vitrine {
@@ -65,17 +69,17 @@ class Order {
   int64_t skip_;
 };
 
-/// Their values, multiplied by `scale`.
-void read_rows(ThreadPool& pool, const Activations& activations, size_t hook, const std::vector<uint64_t>& tokens, float scale,
-               FloatVector& x) {
+/// Their values, multiplied by `scale`, as rows that begin `stride` numbers apart.
+void read_rows(ThreadPool& pool, const Activations& activations, size_t hook, const std::vector<uint64_t>& tokens, double scale,
+               float* x, size_t stride) {
   const auto d = static_cast<size_t>(activations.manifest().hooks[hook].numbers());
   const auto widen = kernels().widen[static_cast<int>(activations.manifest().type)];
-  x.resize(tokens.size() * d);
   pool.run(static_cast<int64_t>((tokens.size() + kTogether - 1) / kTogether), [&](int64_t task, int) {
     const size_t begin = static_cast<size_t>(task) * kTogether, end = std::min(tokens.size(), begin + kTogether);
     for (size_t i = begin; i < end; ++i) {
-      widen(activations.stored(hook, tokens[i]), d, x.data() + i * d);
-      if (scale != 1) kernels().scale(x.data() + i * d, scale, d, x.data() + i * d);
+      float* const row = x + i * stride;
+      widen(activations.stored(hook, tokens[i]), d, row);
+      if (scale != 1) kernels().scale(row, static_cast<float>(scale), d, row);
     }
   });
 }
@@ -85,9 +89,9 @@ double scale_of(ThreadPool& pool, const Activations& activations, size_t hook, c
   Order order(activations, o.learning.seed, o.skip_positions);
   std::vector<uint64_t> tokens;
   order.next(static_cast<size_t>(std::min<uint64_t>(kForScale, activations.tokens())), tokens);
-  FloatVector x;
-  read_rows(pool, activations, hook, tokens, 1, x);
-  const size_t d = x.size() / tokens.size();
+  const auto d = static_cast<size_t>(activations.manifest().hooks[hook].numbers());
+  FloatVector x(tokens.size() * d);
+  read_rows(pool, activations, hook, tokens, 1, x.data(), d);
   double norms = 0;
   for (size_t i = 0; i < tokens.size(); ++i) norms += std::sqrt(kernels().sum_of_squares(x.data() + i * d, d));
   if (!std::isfinite(norms) || norms <= 0)
@@ -97,7 +101,7 @@ double scale_of(ThreadPool& pool, const Activations& activations, size_t hook, c
 }
 
 /// Everything that decides what comes out, apart from how long it goes on.
-nlohmann::ordered_json settings(const Activations& activations, size_t hook, const SaeTrainOptions& o) {
+nlohmann::ordered_json settings(const Activations& activations, const std::string& hook, const SaeTrainOptions& o) {
   const SaeLearning& l = o.learning;
   nlohmann::ordered_json s{{"architecture", name_of(l.architecture)},
                            {"features", l.features},
@@ -113,13 +117,14 @@ nlohmann::ordered_json settings(const Activations& activations, size_t hook, con
                            {"dead_window", l.dead_window},
                            {"normalize", o.normalize},
                            {"skip_positions", o.skip_positions},
-                           {"hook", activations.manifest().hooks[hook].name},
+                           {"hook", hook},
                            {"tokens", activations.tokens()},
                            {"checksum", activations.manifest().checksum}};
   if (l.lr_decay > 0) s["steps"] = l.steps;
   if (!o.target.empty()) {
     s["transcoder"] = o.target;
     s["skip"] = l.skip;
+    if (o.cross_layer) s["cross_layer"] = true;
   }
   if (takes_k(l)) {
     s["k"] = l.k;
@@ -142,7 +147,7 @@ nlohmann::ordered_json settings(const Activations& activations, size_t hook, con
   return s;
 }
 
-/// Calls f(name, numbers) for everything that the trainer keeps as f32.
+/// Calls f(name, numbers) for everything that a trainer keeps as f32.
 template <class F>
 void each_state(SaeTrainer& trainer, F&& f) {
   struct Kind {
@@ -156,10 +161,12 @@ void each_state(SaeTrainer& trainer, F&& f) {
 }
 
 /// Refuses what does not fit before anything is allocated: parameters, their gradients and moments, and what a step has of its
-/// rows. d_out: 0 of an autoencoder.
-const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in, int64_t d_out) {
+/// rows. d_out: 0 of an autoencoder. layers: of a cross-layer transcoder, each of which writes d_out numbers into half of them on
+/// average.
+const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in, int64_t d_out, size_t layers) {
   const SaeLearning& l = o.learning;
-  const auto in = static_cast<double>(d_in), out = static_cast<double>(d_out > 0 ? d_out : d_in);
+  const auto each = static_cast<double>(layers);
+  const auto in = static_cast<double>(d_in), out = static_cast<double>(d_out > 0 ? d_out : d_in) * (each + 1) / 2;
   const auto features = static_cast<double>(l.features), rows = static_cast<double>(o.batch), k = static_cast<double>(l.k);
   const bool gated = l.architecture == SaeLearning::Architecture::gated, dense = !takes_k(l) && !gated;
   // Where k does not say it, all features may be active at first. Entries and their uses by feature take 40 bytes together.
@@ -167,7 +174,7 @@ const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in, int64_t 
   const double active = takes_k(l) ? std::min(candidates, features) + out / 2 : gated ? 2 * features : features;
   const double of_row = 2 * in + (d_out > 0 ? 3 : 2) * out + static_cast<double>(l.widths.size()) * out + 10 * active;
   const double numbers = features * (5 * in + (dense ? 6 : 4) * out) + (l.skip ? 5 * in * out : 0) + rows * of_row;
-  const double bytes = numbers * sizeof(float), left = static_cast<double>(o.memory > 0 ? o.memory : available_memory());
+  const double bytes = numbers * each * sizeof(float), left = static_cast<double>(o.memory > 0 ? o.memory : available_memory());
   if (left > 0 && bytes > left)
     throw InputError("training " + std::to_string(l.features) + " features on " + std::to_string(o.batch) +
                      " tokens a step would take " + bytes_text(bytes) + " of memory; " + bytes_text(left) +
@@ -175,24 +182,58 @@ const SaeLearning& require_room(const SaeTrainOptions& o, int64_t d_in, int64_t 
   return l;
 }
 
+// The hooks of one option: of a cross-layer transcoder those of each layer.
+std::vector<size_t> hooks_of(const Activations& activations, const SaeTrainOptions& o, const std::string& name,
+                             const char* option) {
+  if (!o.cross_layer) return {activations.hook(name)};
+  const size_t star = name.find('*');
+  if (star == std::string::npos || name.find('*', star + 1) != std::string::npos)
+    throw InputError(std::string(option) + " is \"" + name +
+                     "\"; of a cross-layer transcoder it holds one * for the layer, such as blocks.*.hook_mlp_out");
+  const auto of_layer = [&](size_t layer) { return name.substr(0, star) + std::to_string(layer) + name.substr(star + 1); };
+  const auto& all = activations.manifest().hooks;
+  const auto is_there = [&](const std::string& wanted) {
+    return std::any_of(all.begin(), all.end(), [&](const ActivationManifest::Hook& hook) { return hook.name == wanted; });
+  };
+  std::vector<size_t> hooks{activations.hook(of_layer(0))};
+  while (is_there(of_layer(hooks.size()))) hooks.push_back(activations.hook(of_layer(hooks.size())));
+  return hooks;
+}
+
 // Where what is learned writes: of an autoencoder where it reads.
-size_t target_of(const Activations& activations, const SaeTrainOptions& o, size_t hook) {
-  if (o.target.empty()) return hook;
-  const size_t target = activations.hook(o.target);
-  if (target == hook)
-    throw InputError("a transcoder reads one hook and writes at another; " + o.target +
-                     " is both. Name what it reads, such as blocks.3.ln2.hook_normalized, and where it writes, such as "
-                     "blocks.3.hook_mlp_out");
-  return target;
+std::vector<size_t> targets_of(const Activations& activations, const SaeTrainOptions& o, const std::vector<size_t>& hooks) {
+  if (o.target.empty()) {
+    if (o.cross_layer)
+      throw UsageError("a cross-layer transcoder writes somewhere: name the hooks with the option for transcoders");
+    return hooks;
+  }
+  std::vector<size_t> targets = hooks_of(activations, o, o.target, "what a transcoder writes at");
+  const auto& all = activations.manifest().hooks;
+  if (targets.size() != hooks.size())
+    throw InputError(activations.path() + ": holds " + o.hook + " of " + std::to_string(hooks.size()) + " layers and " +
+                     o.target + " of " + std::to_string(targets.size()) + "; a cross-layer transcoder takes both of each layer");
+  for (size_t i = 0; i < hooks.size(); ++i) {
+    if (targets[i] == hooks[i])
+      throw InputError("a transcoder reads one hook and writes at another; " + all[hooks[i]].name +
+                       " is both. Name what it reads, such as blocks.3.ln2.hook_normalized, and where it writes, such as "
+                       "blocks.3.hook_mlp_out");
+    for (const size_t hook : {hooks[i], targets[i]})
+      if (o.cross_layer && all[hook].numbers() != all[hooks[0]].numbers())
+        throw InputError(all[hook].name + " has " + std::to_string(all[hook].numbers()) + " numbers a token and " +
+                         all[hooks[0]].name + " " + std::to_string(all[hooks[0]].numbers()) +
+                         "; a cross-layer transcoder reads and writes rows of one width");
+  }
+  return targets;
 }
 
 // The learned parameters as SAELens's inference model has them: of topk and batchtopk with decoder rows of norm 1 before the
-// scales are undone; batchtopk as jumprelu.
-SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, double scale, double target_scale) {
+// scales are undone; batchtopk as jumprelu. target_scales: of each layer that it writes into.
+SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, double scale, std::span<const double> target_scales) {
   const SaeLearning& l = trainer.learning();
   const SaeParameters& q = trainer.parameters;
   const auto F = static_cast<size_t>(l.features), D = static_cast<size_t>(trainer.d_in()),
              O = static_cast<size_t>(trainer.d_out());
+  const size_t width = O / target_scales.size();
   using enum SaeLearning::Architecture;
   using Activation = SparseAutoencoder::Activation;
   SparseAutoencoder sae;
@@ -210,20 +251,21 @@ SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, double scale, d
   sae.W_enc.resize(F * D);
   sae.b_enc = q.b_enc;
   sae.b_dec = q.b_dec;
+  sae.b_dec.resize(O);
   sae.threshold = q.threshold;
   for (float& t : sae.threshold) t = std::max(t, 0.0f);
   if (l.architecture == batchtopk) sae.threshold.assign(F, static_cast<float>(trainer.batch_threshold));
   for (size_t f = 0; f < F; ++f) {
     double norm = 1;  // of those that choose by h · norm, which becomes the feature
     if (takes_k(l)) norm = std::max(std::sqrt(kernels().sum_of_squares(q.W_dec.data() + f * O, O)), 1e-8);
-    const auto enc = static_cast<float>(norm * scale), dec = static_cast<float>(1 / (norm * target_scale));
+    const auto enc = static_cast<float>(norm * scale);
     for (size_t i = 0; i < D; ++i) sae.W_enc[i * F + f] = q.W_enc[f * D + i] * enc;
-    for (size_t i = 0; i < O; ++i) sae.W_dec[f * O + i] *= dec;
+    for (size_t i = 0; i < O; ++i) sae.W_dec[f * O + i] *= static_cast<float>(1 / (norm * target_scales[i / width]));
     sae.b_enc[f] *= static_cast<float>(norm);
   }
-  for (float& b : sae.b_dec) b = static_cast<float>(static_cast<double>(b) / target_scale);
+  for (size_t i = 0; i < O; ++i) sae.b_dec[i] = static_cast<float>(static_cast<double>(sae.b_dec[i]) / target_scales[i / width]);
   sae.W_skip = q.W_skip;
-  for (float& w : sae.W_skip) w = static_cast<float>(static_cast<double>(w) * scale / target_scale);
+  for (float& w : sae.W_skip) w = static_cast<float>(static_cast<double>(w) * scale / target_scales[0]);
   if (l.architecture == gated) {
     sae.b_gate = std::move(sae.b_enc);
     sae.b_enc.clear();
@@ -233,17 +275,54 @@ SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, double scale, d
   return sae;
 }
 
+// What a run trains.
+class Trainee {
+ public:
+  Trainee(const SaeTrainOptions& o, int64_t d_in, int64_t d_out, size_t layers) {
+    const SaeLearning& l = require_room(o, d_in, d_out, layers);
+    if (!o.cross_layer) {
+      one_ = std::make_unique<SaeTrainer>(l, d_in, d_out);
+      trainers_ = {one_.get()};
+      return;
+    }
+    all_ = std::make_unique<CrossLayerTrainer>(l, static_cast<int64_t>(layers), d_in, d_out);
+    for (size_t i = 0; i < layers; ++i) trainers_.push_back(&all_->layer(i));
+  }
+
+  SaeStep step(ThreadPool& pool, const std::vector<FloatVector>& x, size_t rows, const FloatVector& target) {
+    if (one_) return one_->step(pool, x[0].data(), rows, one_->is_transcoder() ? target.data() : nullptr);
+    std::vector<const float*> inputs;
+    for (const FloatVector& of_layer : x) inputs.push_back(of_layer.data());
+    return all_->step(pool, inputs, rows, target.data());
+  }
+
+  /// One, or that of each layer.
+  const std::vector<SaeTrainer*>& trainers() const { return trainers_; }
+  SaeTrainer& first() const { return *trainers_[0]; }
+
+ private:
+  std::unique_ptr<SaeTrainer> one_;
+  std::unique_ptr<CrossLayerTrainer> all_;
+  std::vector<SaeTrainer*> trainers_;
+};
+
+// One number as such, several as a list.
+template <class T>
+Json one_or_list(const std::vector<T>& values) {
+  return values.size() == 1 ? Json(values[0]) : Json(values);
+}
+
 class Run {
  public:
   Run(ThreadPool& pool, const Activations& activations, const SaeTrainOptions& options)
       : pool_(pool),
         activations_(activations),
         options_(options),
-        hook_(activations.hook(options.hook)),
-        target_(target_of(activations, options, hook_)),
-        trainer_(require_room(options, width(hook_), d_out()), width(hook_), d_out()),
+        hooks_(hooks_of(activations, options, options.hook, "what a transcoder reads")),
+        targets_(targets_of(activations, options, hooks_)),
+        trainee_(options, width(hooks_[0]), options.target.empty() ? 0 : width(targets_[0]), hooks_.size()),
         order_(activations, options.learning.seed, options.skip_positions),
-        settings_(settings(activations, hook_, options).dump()) {
+        settings_(settings(activations, options.cross_layer ? options.hook : name(hooks_[0]), options).dump()) {
     if (options.batch < 1) throw UsageError("a batch needs at least one token");
     if (options.learning.steps < 1) throw UsageError("training needs at least one step");
     if (options.learning.lr_warm_up + options.learning.lr_decay > options.learning.steps)
@@ -255,42 +334,61 @@ class Run {
 
   SaeTrained go(const std::function<bool(const SaeProgress&)>& see) {
     SaeTrained result;
-    result.first_step = trainer_.steps + 1;
-    result.scale = scale_;
-    result.target_scale = target_scale_;
+    result.first_step = taken() + 1;
+    result.scales = scales_;
+    result.target_scales = target_scales_;
     std::vector<uint64_t> tokens;
-    FloatVector x, target;
     uint64_t rows = 0;
     bool on = true;
-    while (on && trainer_.steps < options_.learning.steps) {
+    while (on && taken() < options_.learning.steps) {
       const Stopwatch watch;
       SaeProgress progress;
-      progress.lr = trainer_.lr_now();
+      progress.lr = trainee_.first().lr_now();
       order_.next(static_cast<size_t>(options_.batch), tokens);
-      read_rows(pool_, activations_, hook_, tokens, static_cast<float>(scale_), x);
-      if (trainer_.is_transcoder()) read_rows(pool_, activations_, target_, tokens, static_cast<float>(target_scale_), target);
-      progress.now = result.last =
-          trainer_.step(pool_, x.data(), tokens.size(), trainer_.is_transcoder() ? target.data() : nullptr);
+      read(tokens);
+      progress.now = result.last = trainee_.step(pool_, x_, tokens.size(), target_);
       rows += tokens.size();
       result.seconds += watch.ms() / 1000;
-      progress.step = trainer_.steps;
+      progress.step = taken();
       progress.activations_per_s = static_cast<double>(rows) / std::max(result.seconds, 1e-9);
-      if (options_.save_every > 0 && trainer_.steps % options_.save_every == 0 && trainer_.steps < options_.learning.steps) {
+      if (options_.save_every > 0 && taken() % options_.save_every == 0 && taken() < options_.learning.steps) {
         save();
         progress.saved = true;
       }
       if (see) on = see(progress);
     }
     if (rows > 0) save();
-    result.steps = trainer_.steps;
-    for (const int64_t silent : trainer_.silent) result.dead += silent > options_.learning.dead_window ? 1 : 0;
+    result.steps = taken();
+    for (const SaeTrainer* trainer : trainee_.trainers())
+      for (const int64_t silent : trainer->silent) result.dead += silent > options_.learning.dead_window ? 1 : 0;
     return result;
   }
 
  private:
+  int64_t taken() const { return trainee_.first().steps; }
+  bool is_transcoder() const { return !options_.target.empty(); }
+  bool takes_batch() const { return options_.learning.architecture == SaeLearning::Architecture::batchtopk; }
+  const std::string& name(size_t hook) const { return activations_.manifest().hooks[hook].name; }
   int64_t width(size_t hook) const { return activations_.manifest().hooks[hook].numbers(); }
-  int64_t d_out() const { return options_.target.empty() ? 0 : width(target_); }
-  std::string path(const char* name) const { return (fs::path(options_.out) / name).string(); }
+  std::string path(const char* file) const { return (fs::path(options_.out) / file).string(); }
+  // Of a layer's numbers in the state.
+  std::string prefix(size_t layer) const { return options_.cross_layer ? "layers." + std::to_string(layer) + "." : ""; }
+
+  // Into x_ of each layer, and side by side into target_.
+  void read(const std::vector<uint64_t>& tokens) {
+    x_.resize(hooks_.size());
+    for (size_t i = 0; i < hooks_.size(); ++i) {
+      const auto d = static_cast<size_t>(width(hooks_[i]));
+      x_[i].resize(tokens.size() * d);
+      read_rows(pool_, activations_, hooks_[i], tokens, scales_[i], x_[i].data(), d);
+    }
+    if (!is_transcoder()) return;
+    const auto d = static_cast<size_t>(width(targets_[0]));
+    const size_t stride = d * targets_.size();
+    target_.resize(tokens.size() * stride);
+    for (size_t i = 0; i < targets_.size(); ++i)
+      read_rows(pool_, activations_, targets_[i], tokens, target_scales_[i], target_.data() + i * d, stride);
+  }
 
   void open_folder() {
     std::error_code error;
@@ -306,8 +404,13 @@ class Run {
       throw InputError(out + ": exists and holds something. Name another folder, or resume the run that made it");
     fs::create_directories(out, error);
     if (error) throw InputError(out + ": cannot be made: " + error.message());
-    scale_ = options_.normalize ? scale_of(pool_, activations_, hook_, options_) : 1;
-    target_scale_ = options_.normalize && target_ != hook_ ? scale_of(pool_, activations_, target_, options_) : scale_;
+    const auto scales = [&](const std::vector<size_t>& hooks) {
+      std::vector<double> found;
+      for (const size_t hook : hooks) found.push_back(options_.normalize ? scale_of(pool_, activations_, hook, options_) : 1);
+      return found;
+    };
+    scales_ = scales(hooks_);
+    target_scales_ = is_transcoder() ? scales(targets_) : scales_;
   }
 
   void load() {
@@ -329,26 +432,32 @@ class Run {
         throw FileError(file, std::string("\"") + key + "\" is missing in its counts");
       return counts.at(key).get<uint64_t>();
     };
-    trainer_.steps = static_cast<int64_t>(count("steps"));
-    trainer_.rows_seen = count("rows_seen");
-    order_.drawn = count("drawn");
-    const auto number = [&](const char* key) {
-      if (!counts.contains(key) || !counts.at(key).is_number())
-        throw FileError(file, "\"" + std::string(key) + "\" is missing in its counts");
-      return counts.at(key).get<double>();
+    const auto numbers = [&](const char* key) {  // of each layer
+      const Json found = counts.value(key, Json());
+      std::vector<double> values;
+      for (const Json& one : found.is_array() ? found : Json::array({found}))
+        if (one.is_number()) values.push_back(one.get<double>());
+      if (values.size() != hooks_.size()) throw FileError(file, std::string("\"") + key + "\" is missing in its counts");
+      return values;
     };
-    scale_ = target_scale_ = number("scale");
-    if (trainer_.is_transcoder()) target_scale_ = number("target_scale");
-    if (options_.learning.architecture == SaeLearning::Architecture::batchtopk)
-      trainer_.batch_threshold = number("batch_threshold");
-    each_state(trainer_, [&](const std::string& name, FloatVector& numbers) {
-      std::memcpy(numbers.data(), tensor(state, name, DType::f32, numbers.size() * sizeof(float)),
-                  numbers.size() * sizeof(float));
-    });
-    for (auto [name, numbers] : {std::pair{"silent", &trainer_.silent}, std::pair{"activations", &trainer_.activations}})
-      std::memcpy(numbers->data(), tensor(state, name, DType::i64, numbers->size() * 8), numbers->size() * 8);
-    if (trainer_.steps >= options_.learning.steps)
-      throw InputError(options_.out + ": has taken " + std::to_string(trainer_.steps) + " steps already; give more than " +
+    order_.drawn = count("drawn");
+    scales_ = numbers("scale");
+    target_scales_ = is_transcoder() ? numbers("target_scale") : scales_;
+    const std::vector<double> thresholds = takes_batch() ? numbers("batch_threshold") : std::vector<double>(hooks_.size());
+    for (size_t layer = 0; layer < hooks_.size(); ++layer) {
+      SaeTrainer& trainer = *trainee_.trainers()[layer];
+      trainer.steps = static_cast<int64_t>(count("steps"));
+      trainer.rows_seen = count("rows_seen");
+      trainer.batch_threshold = thresholds[layer];
+      each_state(trainer, [&](const std::string& name, FloatVector& values) {
+        std::memcpy(values.data(), tensor(state, prefix(layer) + name, DType::f32, values.size() * sizeof(float)),
+                    values.size() * sizeof(float));
+      });
+      for (auto [name, values] : {std::pair{"silent", &trainer.silent}, std::pair{"activations", &trainer.activations}})
+        std::memcpy(values->data(), tensor(state, prefix(layer) + name, DType::i64, values->size() * 8), values->size() * 8);
+    }
+    if (taken() >= options_.learning.steps)
+      throw InputError(options_.out + ": has taken " + std::to_string(taken()) + " steps already; give more than " +
                        std::to_string(options_.learning.steps) + " to go on");
   }
 
@@ -360,57 +469,90 @@ class Run {
   }
 
   void save() {
-    nlohmann::ordered_json counts{
-        {"steps", trainer_.steps}, {"rows_seen", trainer_.rows_seen}, {"drawn", order_.drawn}, {"scale", scale_}};
-    if (trainer_.is_transcoder()) counts["target_scale"] = target_scale_;
-    if (options_.learning.architecture == SaeLearning::Architecture::batchtopk)
-      counts["batch_threshold"] = trainer_.batch_threshold;
-    std::vector<TensorToWrite> tensors;
-    each_state(trainer_, [&](const std::string& name, FloatVector& numbers) {
-      const auto n = static_cast<int64_t>(numbers.size());
-      const int64_t columns = name.ends_with("W_dec")                               ? trainer_.d_out()
-                              : name.ends_with("W_enc") || name.ends_with("W_skip") ? trainer_.d_in()
-                                                                                    : 0;
-      tensors.push_back(
-          {name, DType::f32, columns > 0 ? std::vector<int64_t>{n / columns, columns} : std::vector<int64_t>{n}, numbers.data()});
-    });
+    save_state();
+    if (options_.cross_layer) return save_cross_layer();
+    const SaeTrainer& trainer = trainee_.first();
     const int64_t features = options_.learning.features;
-    tensors.push_back({"silent", DType::i64, {features}, trainer_.silent.data()});
-    tensors.push_back({"activations", DType::i64, {features}, trainer_.activations.data()});
-    write_safetensors(path(kSaeTrainerState), tensors, {{"settings", settings_}, {"counts", counts.dump()}});
-
     std::vector<float> sparsity(static_cast<size_t>(features));
     double active = 0;
     for (size_t f = 0; f < sparsity.size(); ++f) {
       const double share =
-          static_cast<double>(trainer_.activations[f]) / static_cast<double>(std::max<uint64_t>(trainer_.rows_seen, 1));
+          static_cast<double>(trainer.activations[f]) / static_cast<double>(std::max<uint64_t>(trainer.rows_seen, 1));
       active += share;
       sparsity[f] = static_cast<float>(std::log10(share + 1e-10));
     }
     write_safetensors(path("sparsity.safetensors"), {{"sparsity", DType::f32, {features}, sparsity.data()}});
     const ActivationManifest& m = activations_.manifest();
-    SparseAutoencoder sae = trained_autoencoder(trainer_, scale_, target_scale_);
-    sae.hook_name = m.hooks[hook_].name;
-    sae.hook_name_out = m.hooks[target_].name;
-    sae.model_name = m.model;
-    const bool matryoshka = !options_.learning.widths.empty();
-    write_sae(
-        options_.out, sae,
-        {{"context_size", m.context},
-         {"prepend_bos", m.lead >= 0},
-         {"l0", active},
-         {"training_tokens", trainer_.rows_seen},
-         {"training_architecture", (matryoshka ? "matryoshka_" : "") + std::string(name_of(options_.learning.architecture))}});
+    const SaeLearning& l = options_.learning;
+    write_sae(options_.out, named(trained_autoencoder(trainer, scales_[0], target_scales_), 0),
+              {{"context_size", m.context},
+               {"prepend_bos", m.lead >= 0},
+               {"l0", active},
+               {"training_tokens", trainer.rows_seen},
+               {"training_architecture", (l.widths.empty() ? "" : "matryoshka_") + std::string(name_of(l.architecture))}});
+  }
+
+  void save_state() {
+    const std::vector<SaeTrainer*>& trainers = trainee_.trainers();
+    nlohmann::ordered_json counts{
+        {"steps", taken()}, {"rows_seen", trainee_.first().rows_seen}, {"drawn", order_.drawn}, {"scale", one_or_list(scales_)}};
+    if (is_transcoder()) counts["target_scale"] = one_or_list(target_scales_);
+    if (takes_batch()) {
+      std::vector<double> thresholds;
+      for (const SaeTrainer* trainer : trainers) thresholds.push_back(trainer->batch_threshold);
+      counts["batch_threshold"] = one_or_list(thresholds);
+    }
+    std::vector<TensorToWrite> tensors;
+    for (size_t layer = 0; layer < trainers.size(); ++layer) {
+      SaeTrainer& trainer = *trainers[layer];
+      each_state(trainer, [&](const std::string& name, FloatVector& numbers) {
+        const auto n = static_cast<int64_t>(numbers.size());
+        const bool reads = name.ends_with("W_enc") || name.ends_with("W_skip");
+        const int64_t columns = reads ? trainer.d_in() : name.ends_with("W_dec") ? trainer.d_out() : 0;
+        tensors.push_back({prefix(layer) + name, DType::f32,
+                           columns > 0 ? std::vector<int64_t>{n / columns, columns} : std::vector<int64_t>{n}, numbers.data()});
+      });
+      const int64_t features = options_.learning.features;
+      tensors.push_back({prefix(layer) + "silent", DType::i64, {features}, trainer.silent.data()});
+      tensors.push_back({prefix(layer) + "activations", DType::i64, {features}, trainer.activations.data()});
+    }
+    write_safetensors(path(kSaeTrainerState), tensors, {{"settings", settings_}, {"counts", counts.dump()}});
+  }
+
+  void save_cross_layer() const {
+    CrossLayerTranscoder t;
+    t.n_layers = static_cast<int64_t>(hooks_.size());
+    t.d_model = width(hooks_[0]);
+    t.d_sae = options_.learning.features;
+    const auto d = static_cast<ptrdiff_t>(t.d_model);
+    for (size_t i = 0; i < hooks_.size(); ++i) {
+      SparseAutoencoder layer =
+          named(trained_autoencoder(*trainee_.trainers()[i], scales_[i], std::span(target_scales_).subspan(i)), i);
+      for (ptrdiff_t l = 0; i == 0 && l < t.n_layers; ++l)  // that of all layers
+        t.b_dec.emplace_back(layer.b_dec.begin() + l * d, layer.b_dec.begin() + (l + 1) * d);
+      layer.b_dec.assign(layer.b_dec.size(), 0.0F);
+      t.layers.push_back(std::move(layer));
+    }
+    write_cross_layer(options_.out, t);
+  }
+
+  SparseAutoencoder named(SparseAutoencoder&& sae, size_t layer) const {
+    sae.hook_name = name(hooks_[layer]);
+    sae.hook_name_out = name(targets_[layer]);
+    sae.model_name = activations_.manifest().model;
+    return std::move(sae);
   }
 
   ThreadPool& pool_;
   const Activations& activations_;
   const SaeTrainOptions& options_;
-  size_t hook_, target_;  // of an autoencoder the same
-  SaeTrainer trainer_;
+  std::vector<size_t> hooks_, targets_;  // of each layer; of an autoencoder the same
+  Trainee trainee_;
   Order order_;
   std::string settings_;
-  double scale_ = 1, target_scale_ = 1;
+  std::vector<double> scales_, target_scales_;  // of each layer
+  std::vector<FloatVector> x_;
+  FloatVector target_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "io/activations.h"
@@ -16,8 +17,11 @@ inline constexpr char kSaeTrainerState[] = "trainer.safetensors";
 
 struct SaeTrainOptions {
   SaeLearning learning;
-  std::string hook;      // whose values; empty: the only one that was collected
-  std::string target;    // the hook where a transcoder writes; empty: an autoencoder
+  std::string hook;    // whose values; empty: the only one that was collected
+  std::string target;  // the hook where a transcoder writes; empty: an autoencoder
+  /// hook and target then hold a * for the layer, such as blocks.*.hook_resid_mid; layers are those from 0 on that were
+  /// collected.
+  bool cross_layer = false;
   std::string out;       // the directory to make
   int64_t batch = 4096;  // tokens of a step
   /// Activations are multiplied by one number so that their mean norm is sqrt(d_in) (SAELens's "expected_average_only_in"), those
@@ -41,15 +45,16 @@ struct SaeProgress {
 struct SaeTrained {
   int64_t first_step = 0, steps = 0;  // of this call; of the run
   double seconds = 0;
-  double scale = 1,
-         target_scale = 1;  // what activations were multiplied by, and those of the target (of an autoencoder the same)
+  /// What activations were multiplied by, and those of the target (of an autoencoder the same), of each layer.
+  std::vector<double> scales, target_scales;
   SaeStep last;
   int64_t dead = 0;  // features silent for longer than the window, at the end
 };
 
 /// Draws tokens in an order that `seed` decides, each once before any comes again, and learns from them. Writes cfg.json,
 /// sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active) and the trainer's state, from which
-/// `resume` goes on with the bits of a run that was never cut off. see(progress) after every step; false: save and end here.
+/// `resume` goes on with the bits of a run that was never cut off; of a cross-layer transcoder circuit-tracer's files and the
+/// state. see(progress) after every step; false: save and end here.
 ///
 /// Errors: as SaeTrainer, Activations::hook and write_sae; InputError for what does not fit into memory, for an `out` that holds
 /// something (without resume), for other options or activations than those of the run to resume, and for fewer tokens than one;

@@ -28,8 +28,9 @@ void each_features(ThreadPool& pool, size_t features, F&& f) {
   });
 }
 
-// ‖x - mean of the rows‖² over all rows.
-double variation(const float* x, size_t rows, size_t d) {
+}  // namespace
+
+double row_variation(const float* x, size_t rows, size_t d) {
   std::vector<double> sums(d, 0);
   double squares = 0;
   for (size_t r = 0; r < rows; ++r)
@@ -41,8 +42,6 @@ double variation(const float* x, size_t rows, size_t d) {
   for (const double sum : sums) squares -= sum * sum / static_cast<double>(rows);
   return squares;
 }
-
-}  // namespace
 
 void SaeUses::sort(const std::vector<SaeRows>& results, bool aux, size_t features) {
   begin.assign(features + 1, 0);
@@ -76,10 +75,11 @@ SaeTrainer::Work::Work(const SaeLearning& learning, const SaeParameters& paramet
 }
 
 void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, const float* targets, size_t n,
-                             const std::vector<int64_t>& silent_steps, double coefficient) {
+                             const std::vector<int64_t>& silent_steps, double coefficient, float* shared_y, size_t stride) {
   const PackedKernels& p = kernels().packed_f32;
   x = rows_of_batch;
   target = targets;
+  shared = shared_y != nullptr;
   rows = n;
   each_features(pool, F, [&](size_t f, size_t here) {
     for (const size_t end = f + here; f < end; ++f)
@@ -114,42 +114,51 @@ void SaeTrainer::Work::begin(ThreadPool& pool, const float* rows_of_batch, const
     pack_b(p, {q.W_skip.data(), D, true}, D, O, aligned_begin(packed_skip));
   }
   centered.resize(rows * D);
-  for (FloatVector& level : outputs) level.resize(rows * O);
+  for (size_t level = 0; level < outputs.size() - (shared ? 1 : 0); ++level) outputs[level].resize(rows * O);
+  y = shared ? shared_y : outputs.back().data();
+  y_stride = shared ? stride : O;
   if (aux) aux_output.resize(rows * O);
   results.resize((rows + SaeRows::kRows - 1) / SaeRows::kRows);
   threads.resize(size(pool.threads()));
 }
 
-SaeStep SaeTrainer::Work::summed() const {
-  SaeStep now;
+void SaeTrainer::Work::count(SaeStep& now) const {
+  const auto of_batch = static_cast<double>(rows);
+  double sparse = 0;
   uint64_t active = 0;
   for (const SaeRows& r : results) {
-    now.mse += r.mse, now.sparsity += r.sparsity, now.aux += r.aux_loss, now.inner += r.inner;
+    sparse += r.sparsity;
     active += r.active;
   }
-  const auto count = static_cast<double>(rows);
-  const double all = variation(target, rows, O);
+  now.sparsity += sparse * (sparsity / of_batch);
+  now.l0 += static_cast<double>(active) / of_batch;
+  now.dead += static_cast<int64_t>(dead.size());
+}
+
+SaeStep SaeTrainer::Work::summed() const {
+  SaeStep now;
+  for (const SaeRows& r : results) now.mse += r.mse, now.aux += r.aux_loss, now.inner += r.inner;
+  const auto of_batch = static_cast<double>(rows);
+  const double all = row_variation(target, rows, O);
   now.explained_variance = all > 0 ? 1 - now.mse / all : 0;
-  now.mse /= count;
-  now.sparsity *= sparsity / count;
-  now.aux *= aux_scale / count;
-  now.inner /= count;
+  now.mse /= of_batch;
+  now.aux *= aux_scale / of_batch;
+  now.inner /= of_batch;
+  count(now);
   now.loss = now.mse + now.sparsity + now.aux + now.inner;
-  now.l0 = static_cast<double>(active) / count;
-  now.dead = static_cast<int64_t>(dead.size());
   return now;
 }
 
 // The sums over rows of f · (gradient at the output) and of dh · x', of n features from `first` on: row by row where few of a
 // feature's rows count, else as small dense products.
-void SaeTrainer::Work::sum_rows(size_t first, size_t n, const SaeUses& from, const FloatVector& at_output) {
+void SaeTrainer::Work::sum_rows(size_t first, size_t n, const SaeUses& from, const float* at_output, size_t stride) {
   const KernelTable& k = kernels();
   float *dec = gradients.W_dec.data() + first * O, *enc = gradients.W_enc.data() + first * D;
   if (from.begin[first + n] - from.begin[first] <= n * rows / kSparse) {
     for (size_t f = 0; f < n; ++f)
       for (size_t i = from.begin[first + f]; i < from.begin[first + f + 1]; ++i) {
         const SaeUses::Use& use = from.uses[i];
-        if (use.f != 0) k.add_scaled(at_output.data() + use.row * O, use.f, O, dec + f * O);
+        if (use.f != 0) k.add_scaled(at_output + use.row * stride, use.f, O, dec + f * O);
         if (use.dh != 0) k.add_scaled(centered.data() + use.row * D, use.dh, D, enc + f * D);
       }
     return;
@@ -165,7 +174,7 @@ void SaeTrainer::Work::sum_rows(size_t first, size_t n, const SaeUses& from, con
         activations_here[f * SaeRows::kRows + use.row - row] = use.f;
         slopes[f * SaeRows::kRows + use.row - row] = use.dh;
       }
-    k.add_products(activations_here, SaeRows::kRows, n, at_output.data() + row * O, O, here, O, dec, O);
+    k.add_products(activations_here, SaeRows::kRows, n, at_output + row * stride, stride, here, O, dec, O);
     k.add_products(slopes, SaeRows::kRows, n, centered.data() + row * D, D, here, D, enc, D);
   }
 }
@@ -177,10 +186,10 @@ double SaeTrainer::Work::gradients_of(size_t first, size_t n) {
   std::memset(gradients.W_enc.data() + first * D, 0, n * D * sizeof(float));
   for (size_t f = first; f < first + n;) {  // those of a level together
     const size_t level = level_of(f), end = level < l.widths.size() ? std::min(first + n, size(l.widths[level])) : first + n;
-    sum_rows(f, end - f, uses, outputs[level]);
+    sum_rows(f, end - f, uses, at_level(level, 0), level < l.widths.size() ? O : y_stride);
     f = end;
   }
-  if (aux) sum_rows(first, n, aux_uses, aux_output);
+  if (aux) sum_rows(first, n, aux_uses, aux_output.data(), O);
   double all = 0;
   for (size_t f = first; f < first + n; ++f) {
     double of_entries = 0, of_aux = 0;
@@ -222,12 +231,30 @@ double SaeTrainer::Work::gradients_of_skip(ThreadPool& pool) {
       const size_t here = std::min(SaeRows::kRows, rows - row);
       float at_outputs[kFeatures * SaeRows::kRows];
       for (size_t o = 0; o < n; ++o)
-        for (size_t r = 0; r < here; ++r) at_outputs[o * SaeRows::kRows + r] = outputs[0][(row + r) * O + first + o];
+        for (size_t r = 0; r < here; ++r) at_outputs[o * SaeRows::kRows + r] = at_level(0, row + r)[first + o];
       kernels().add_products(at_outputs, SaeRows::kRows, n, x + row * D, D, here, D, skip, D);
     }
     squares[first / kFeatures] = kernels().sum_of_squares(skip, n * D);
   });
   return std::accumulate(squares.begin(), squares.end(), 0.0);
+}
+
+// b_dec is added to y, of gated to ŷ as well, and but of a transcoder taken from x. Returns the sum of squares.
+double SaeTrainer::Work::gradients_of_bias() {
+  std::vector<double> bias(O, 0);
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t i = 0; i < O; ++i) bias[i] += static_cast<double>(at_level(0, row)[i]);
+  if (l.architecture == SaeLearning::Architecture::gated)
+    for (size_t i = 0; i < rows * O; ++i) bias[i % O] += static_cast<double>(aux_output[i]);
+  for (size_t f = 0; f < F && !transcoder; ++f)
+    if (dh[f] != 0)
+      for (size_t i = 0; i < D; ++i) bias[i] -= dh[f] * static_cast<double>(q.W_enc[f * D + i]);
+  double all = 0;
+  for (size_t i = 0; i < O; ++i) {
+    gradients.b_dec[i] = static_cast<float>(bias[i]);
+    all += bias[i] * bias[i];
+  }
+  return all;
 }
 
 double SaeTrainer::Work::add_up(ThreadPool& pool) {
@@ -244,18 +271,8 @@ double SaeTrainer::Work::add_up(ThreadPool& pool) {
       }
   std::vector<double> squares(F / kFeatures + 1);
   each_features(pool, F, [&](size_t first, size_t n) { squares[first / kFeatures] = gradients_of(first, n); });
-  // b_dec is added to y, of gated to ŷ as well, and but of a transcoder taken from x.
-  std::vector<double> bias(O, 0);
-  for (const FloatVector* at : {&outputs[0], l.architecture == SaeLearning::Architecture::gated ? &aux_output : nullptr})
-    for (size_t i = 0; at != nullptr && i < rows * O; ++i) bias[i % O] += static_cast<double>((*at)[i]);
-  for (size_t f = 0; f < F && !transcoder; ++f)
-    if (dh[f] != 0)
-      for (size_t i = 0; i < D; ++i) bias[i] -= dh[f] * static_cast<double>(q.W_enc[f * D + i]);
   double all = l.skip ? gradients_of_skip(pool) : 0;
-  for (size_t i = 0; i < O; ++i) {
-    gradients.b_dec[i] = static_cast<float>(bias[i]);
-    all += bias[i] * bias[i];
-  }
+  if (!gradients.b_dec.empty()) all += gradients_of_bias();
   for (const double one : squares) all += one;
   return all;
 }
@@ -329,6 +346,12 @@ SaeTrainer::SaeTrainer(const SaeLearning& learning, int64_t d_in, int64_t d_out)
 
 SaeTrainer::~SaeTrainer() = default;
 
+void require_finite(const SaeStep& now, int64_t step) {
+  if (!std::isfinite(now.loss) || !std::isfinite(now.gradient_norm))
+    throw RunError("the loss of step " + std::to_string(step) +
+                   ", or its gradient, is NaN or infinite. Are the activations? If not, try a lower rate");
+}
+
 double SaeTrainer::lr_now() const {
   const SaeLearning& l = learning_;
   if (steps < l.lr_warm_up) return l.lr * static_cast<double>(steps + 1) / static_cast<double>(l.lr_warm_up);
@@ -349,15 +372,19 @@ SaeStep SaeTrainer::step(ThreadPool& pool, const float* x, size_t rows, const fl
   Work& w = *work_;
   for (float& t : parameters.threshold) t = std::max(t, 0.0f);
   w.begin(pool, x, is_transcoder_ ? target : x, rows, silent, sparsity_now());
-  w.run(pool);
+  w.forward(pool);
+  w.backward(pool);
   SaeStep now = w.summed();
   if (std::isfinite(now.loss)) now.gradient_norm = std::sqrt(w.add_up(pool));
-  if (!std::isfinite(now.loss) || !std::isfinite(now.gradient_norm))
-    throw RunError("the loss of step " + std::to_string(steps + 1) +
-                   ", or its gradient, is NaN or infinite. Are the activations? If not, try a lower rate");
+  require_finite(now, steps + 1);
+  update(pool, now.gradient_norm);
+  return now;
+}
 
+void SaeTrainer::update(ThreadPool& pool, double gradient_norm) {
+  Work& w = *work_;
   const SaeLearning& l = learning_;
-  const auto lr = static_cast<float>(lr_now()), limit = static_cast<float>(std::min(1.0, 1.0 / (now.gradient_norm + 1e-6)));
+  const auto lr = static_cast<float>(lr_now()), limit = static_cast<float>(std::min(1.0, 1.0 / (gradient_norm + 1e-6)));
   ++steps;
   const auto bias1 = static_cast<float>(1 - std::pow(l.beta1, static_cast<double>(steps)));
   const auto bias2 = static_cast<float>(1 - std::pow(l.beta2, static_cast<double>(steps)));
@@ -378,8 +405,7 @@ SaeStep SaeTrainer::step(ThreadPool& pool, const float* x, size_t rows, const fl
         silent[size(e.feature)] = 0;
         ++activations[size(e.feature)];
       }
-  rows_seen += rows;
-  return now;
+  rows_seen += w.rows;
 }
 
 }  // namespace vitrine

@@ -85,6 +85,9 @@ struct SaeStep {
   double gradient_norm = 0;                                    // before it was limited
 };
 
+/// Errors: RunError for a loss or a gradient that is NaN or infinite.
+void require_finite(const SaeStep& now, int64_t step);
+
 /// Same bits for any number of threads.
 class SaeTrainer {
  public:
@@ -117,7 +120,10 @@ class SaeTrainer {
   double sparsity_now() const;
 
  private:
+  friend class CrossLayerTrainer;
   struct Work;
+  /// Adam with the gradients of the last backward pass, scaled by what limits their norm to 1; counts features and steps.
+  void update(ThreadPool& pool, double gradient_norm);
   SaeLearning learning_;
   int64_t d_in_, d_out_;
   bool is_transcoder_;

@@ -27,16 +27,27 @@ size_t SaeTrainer::Work::level_of(size_t feature) const {
   return level;
 }
 
-void SaeTrainer::Work::run(ThreadPool& pool) {
+void SaeTrainer::Work::forward(ThreadPool& pool) {
   const auto tasks = static_cast<int64_t>(results.size());
+  const bool of_batch = l.architecture == Architecture::batchtopk;
   for (SaeRows& r : results) r.most = 4 * SaeRows::kRows * static_cast<size_t>(l.k);
-  pool.run(tasks, [&](int64_t task, int thread) { run_rows(static_cast<size_t>(task), static_cast<size_t>(thread)); });
-  if (l.architecture != Architecture::batchtopk) return;
+  pool.run(tasks, [&](int64_t i, int of_thread) {
+    const auto task = static_cast<size_t>(i), thread = static_cast<size_t>(of_thread);
+    choose_rows(task, thread);
+    if (!of_batch) write_rows(task, thread);
+  });
+  if (!of_batch) return;
   choose_in_batch(pool);
-  pool.run(tasks, [&](int64_t task, int) { finish_rows(static_cast<size_t>(task)); });
+  pool.run(tasks, [&](int64_t task, int thread) { write_rows(static_cast<size_t>(task), static_cast<size_t>(thread)); });
 }
 
-void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
+void SaeTrainer::Work::backward(ThreadPool& pool) {
+  pool.run(static_cast<int64_t>(results.size()),
+           [&](int64_t task, int thread) { differentiate_rows(static_cast<size_t>(task), static_cast<size_t>(thread)); });
+}
+
+// The active features of a task's rows, of batchtopk the candidates.
+void SaeTrainer::Work::choose_rows(size_t task, size_t thread) {
   const KernelTable& k = kernels();
   const PackedKernels& p = k.packed_f32;
   SaeThread& t = threads[thread];
@@ -46,42 +57,69 @@ void SaeTrainer::Work::run_rows(size_t task, size_t thread) {
   float* x_centered = centered.data() + first * D;
   for (size_t r = 0; r < n; ++r)
     for (size_t i = 0; i < D; ++i) x_centered[r * D + i] = x[(first + r) * D + i] - (transcoder ? 0 : q.b_dec[i]);
+  // Comparisons with NaN are false, so that a transcoder's features would be silent where its input is.
+  if (!std::isfinite(k.sum_of_squares(x_centered, n * D))) result.sparsity = std::numeric_limits<double>::quiet_NaN();
   t.h.resize(SaeRows::kRows * F);
   t.packed.resize(packed_a_bytes(p, SaeRows::kRows, D) + 64);
   std::byte* const packed = aligned_begin(t.packed);
   pack_a(p, {x_centered, D}, n, D, packed);
   multiply_packed(p, packed, false, aligned_begin(packed_enc), n, F, D, t.h.data(), F, false);
-  if (l.skip) multiply_packed(p, packed, false, aligned_begin(packed_skip), n, O, D, output().data() + first * O, O, false);
+  if (l.skip) multiply_packed(p, packed, false, aligned_begin(packed_skip), n, O, D, y_of(first), y_stride, false);
 
   for (size_t r = 0; r < n; ++r) k.add(t.h.data() + r * F, q.b_enc.data(), F, t.h.data() + r * F);
   if (l.architecture == Architecture::batchtopk) return choose_candidates(n, t, result);
-  if (l.architecture == Architecture::topk || l.architecture == Architecture::gated) {
-    for (size_t r = 0; r < n; ++r) {
-      const float* h = t.h.data() + r * F;
-      const size_t begin = result.entries.size();
-      choose(h, t, result);
-      result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
-      reconstruct(first + r, begin, result);
-      if (l.architecture == Architecture::gated) {
-        learn_from_gates(first + r, h, result);
-      } else if (aux) {
-        choose_silent(h, t.scaled.data(), t, result);
-        learn_from_silent(first + r, result);
-      }
-      differentiate(first + r, begin, nullptr, result);
-    }
-    return;
-  }
   for (size_t r = 0; r < n; ++r) {
-    choose(t.h.data() + r * F, t, result);
+    const float* h = t.h.data() + r * F;
+    choose(h, t, result);
     result.ends.push_back(static_cast<uint32_t>(result.entries.size()));
+    if (l.architecture == Architecture::gated) learn_from_gates(first + r, h, result);
+    if (l.architecture == Architecture::topk && aux) choose_silent(h, t.scaled.data(), t, result);
   }
-  const bool dense = result.entries.size() > n * F / kSparse;
-  if (dense) reconstruct_densely(first, n, t, result);
-  for (size_t r = 0, begin = 0; r < n; begin = result.ends[r], ++r) {
-    if (!dense) reconstruct(first + r, begin, result);
-    differentiate(first + r, begin, dense ? t.h.data() + r * F : nullptr, result);
+  const bool is_sparse = l.architecture == Architecture::topk || l.architecture == Architecture::gated;
+  result.dense = !is_sparse && result.entries.size() > n * F / kSparse;
+}
+
+// y - x (of a transcoder y - t) of a task's rows: half the gradient of their squared errors there. Shared rows hold what others
+// write, and the target.
+void SaeTrainer::Work::write_rows(size_t task, size_t thread) {
+  SaeRows& result = results[task];
+  const size_t first = task * SaeRows::kRows, n = result.ends.size();
+  for (size_t r = first; r < first + n && !shared; ++r) {
+    float* const to = y_of(r);
+    const float* const t = target + r * O;
+    if (!l.skip) std::memset(to, 0, O * sizeof(float));
+    for (size_t i = 0; i < O; ++i) to[i] += q.b_dec[i] - t[i];
   }
+  if (result.dense) return add_features_densely(first, n, threads[thread], result);
+  for (size_t r = 0, begin = 0; r < n; begin = result.ends[r], ++r) add_features(first + r, begin, result);
+}
+
+void SaeTrainer::Work::differentiate_rows(size_t task, size_t thread) {
+  const KernelTable& k = kernels();
+  SaeRows& result = results[task];
+  SaeThread& t = threads[thread];
+  const size_t first = task * SaeRows::kRows, n = result.ends.size();
+  for (size_t r = first; r < first + n && !shared; ++r) {
+    float* const last = y_of(r);
+    result.mse += k.sum_of_squares(last, O);
+    if (aux && takes_k(l)) learn_from_silent(r, result);
+    k.scale(last, unit, O, last);
+    for (size_t level = l.widths.size(); level-- > 0;) {
+      float* const d = outputs[level].data() + r * O;
+      k.scale(d, unit, O, d);
+      k.add(d, at_level(level + 1, r), O, d);
+    }
+  }
+  if (result.dense) {
+    const PackedKernels& p = k.packed_f32;
+    t.h.resize(SaeRows::kRows * F);
+    t.packed.resize(packed_a_bytes(p, SaeRows::kRows, O) + 64);
+    std::byte* const packed = aligned_begin(t.packed);
+    pack_a(p, {y_of(first), y_stride}, n, O, packed);
+    multiply_packed(p, packed, false, aligned_begin(packed_dec_turned), n, F, O, t.h.data(), F, false);
+  }
+  for (size_t r = 0, begin = 0; r < n; begin = result.ends[r], ++r)
+    differentiate(first + r, begin, result.dense ? t.h.data() + r * F : nullptr, result);
 }
 
 // h·n of n rows, in t.scaled.
@@ -91,7 +129,7 @@ void SaeTrainer::Work::scale_by_norms(const float* h, size_t n, SaeThread& t, Sa
     for (size_t f = 0; f < F; ++f) t.scaled[i * F + f] = h[i * F + f] * norms[f];
   if (std::isfinite(kernels().sum_of_squares(t.scaled.data(), n * F))) return;
   std::fill(t.scaled.begin(), t.scaled.end(), 0.0F);  // nothing is chosen, and the step ends: its loss is not finite
-  result.mse = std::numeric_limits<double>::quiet_NaN();
+  result.sparsity = std::numeric_limits<double>::quiet_NaN();
 }
 
 // The largest of a task's rows together, as many as may well be among the largest of the batch.
@@ -133,7 +171,7 @@ void SaeTrainer::Work::choose_in_batch(ThreadPool& pool) {
     if (again.empty()) break;
     for (const size_t task : again) results[task].most *= 4;
     pool.run(static_cast<int64_t>(again.size()),
-             [&](int64_t i, int thread) { run_rows(again[static_cast<size_t>(i)], static_cast<size_t>(thread)); });
+             [&](int64_t i, int thread) { choose_rows(again[static_cast<size_t>(i)], static_cast<size_t>(thread)); });
   }
   size_t equal = wanted;  // of those at the border
   for (const float v : all_sizes) equal -= v > border ? 1 : 0;
@@ -154,16 +192,6 @@ void SaeTrainer::Work::choose_in_batch(ThreadPool& pool) {
     r.active = kept;
   }
   if (std::isinf(smallest_chosen)) smallest_chosen = 0;
-}
-
-void SaeTrainer::Work::finish_rows(size_t task) {
-  SaeRows& result = results[task];
-  const size_t first = task * SaeRows::kRows;
-  for (size_t r = 0, begin = 0; r < result.ends.size(); begin = result.ends[r], ++r) {
-    reconstruct(first + r, begin, result);
-    if (aux) learn_from_silent(first + r, result);
-    differentiate(first + r, begin, nullptr, result);
-  }
 }
 
 // Entries of the active features, and of those near enough to their threshold to move it: until its gradient is known, dthreshold
@@ -199,21 +227,15 @@ void SaeTrainer::Work::choose(const float* h, SaeThread& t, SaeRows& result) con
   }
 }
 
-// y - x (of a transcoder y - t) of the row, at each level: half the gradient of its squared error there.
-void SaeTrainer::Work::reconstruct(size_t row, size_t first_entry, SaeRows& result) {
+// What a row's features write, with what stands there before the features of each width.
+void SaeTrainer::Work::add_features(size_t row, size_t first_entry, SaeRows& result) {
   const KernelTable& k = kernels();
-  float* const y = output().data() + row * O;
-  const float* const t = target + row * O;
-  if (l.skip) {
-    k.add(y, q.b_dec.data(), O, y);
-  } else {
-    std::memcpy(y, q.b_dec.data(), O * sizeof(float));
-  }
+  float* const to = y_of(row);
   size_t level = 0;
   const auto end_levels = [&](size_t feature) {  // those that do not have it
     for (; level < l.widths.size() && static_cast<size_t>(l.widths[level]) <= feature; ++level) {
       float* const d = outputs[level].data() + row * O;
-      for (size_t i = 0; i < O; ++i) d[i] = y[i] - t[i];
+      std::memcpy(d, to, O * sizeof(float));
       result.inner += k.sum_of_squares(d, O);
     }
   };
@@ -221,32 +243,21 @@ void SaeTrainer::Work::reconstruct(size_t row, size_t first_entry, SaeRows& resu
     const SaeEntry& e = result.entries[i];
     const auto f = static_cast<size_t>(e.feature);
     end_levels(f);
-    if (e.f != 0) k.add_scaled(q.W_dec.data() + f * O, e.f, O, y);
+    if (e.f != 0) k.add_scaled(q.W_dec.data() + f * O, e.f, O, to);
   }
   end_levels(F);
-  for (size_t i = 0; i < O; ++i) y[i] -= t[i];
-  result.mse += k.sum_of_squares(y, O);
 }
 
-// The same of all rows of a task as two dense products. Leaves in t.h what the rows' gradients are at every feature, without the
-// unit of the mean.
-void SaeTrainer::Work::reconstruct_densely(size_t first, size_t n, SaeThread& t, SaeRows& result) {
-  const KernelTable& k = kernels();
-  const PackedKernels& p = k.packed_f32;
+// The same of all rows of a task as a dense product.
+void SaeTrainer::Work::add_features_densely(size_t first, size_t n, SaeThread& t, SaeRows& result) {
+  const PackedKernels& p = kernels().packed_f32;
   std::memset(t.h.data(), 0, n * F * sizeof(float));
   for (size_t r = 0, i = 0; r < n; ++r)
     for (; i < result.ends[r]; ++i) t.h[r * F + static_cast<size_t>(result.entries[i].feature)] = result.entries[i].f;
-  t.packed.resize(std::max(packed_a_bytes(p, SaeRows::kRows, F), packed_a_bytes(p, SaeRows::kRows, O)) + 64);
+  t.packed.resize(packed_a_bytes(p, SaeRows::kRows, F) + 64);
   std::byte* const packed = aligned_begin(t.packed);
-  float* d = output().data() + first * O;
   pack_a(p, {t.h.data(), F}, n, F, packed);
-  multiply_packed(p, packed, false, aligned_begin(packed_dec), n, O, F, d, O, l.skip);
-  for (size_t r = 0; r < n; ++r) {
-    for (size_t i = 0; i < O; ++i) d[r * O + i] += q.b_dec[i] - target[(first + r) * O + i];
-    result.mse += k.sum_of_squares(d + r * O, O);
-  }
-  pack_a(p, {d, O}, n, O, packed);
-  multiply_packed(p, packed, false, aligned_begin(packed_dec_turned), n, F, O, t.h.data(), F, false);
+  multiply_packed(p, packed, false, aligned_begin(packed_dec), n, O, F, y_of(first), y_stride, true);
 }
 
 // The silent features of a row that learn.
@@ -264,7 +275,7 @@ void SaeTrainer::Work::choose_silent(const float* h, const float* scaled, SaeThr
 void SaeTrainer::Work::learn_from_silent(size_t row, SaeRows& result) {
   const KernelTable& k = kernels();
   float* e = aux_output.data() + row * O;
-  std::memcpy(e, output().data() + row * O, O * sizeof(float));
+  std::memcpy(e, y_of(row), O * sizeof(float));
   const size_t r = row % SaeRows::kRows, begin = r == 0 ? 0 : result.aux_ends[r - 1], end = result.aux_ends[r];
   for (size_t i = begin; i < end; ++i)
     k.add_scaled(q.W_dec.data() + static_cast<size_t>(result.aux[i].feature) * O, result.aux[i].f, O, e);
@@ -295,19 +306,14 @@ void SaeTrainer::Work::learn_from_gates(size_t row, const float* h, SaeRows& res
   result.aux_ends.push_back(static_cast<uint32_t>(result.aux.size()));
 }
 
-// The gradients at the entries of a row from first_entry on. at_features: those of half the squared error, where they are known.
+// The gradients at the entries of a row from first_entry on. at_features: those of the squared error at each feature, where they
+// are known.
 void SaeTrainer::Work::differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result) {
-  const KernelTable& k = kernels();
-  for (size_t level = outputs.size(); level-- > 0;) {
-    float* d = outputs[level].data() + row * O;
-    k.scale(d, unit, O, d);
-    if (level + 1 < outputs.size()) k.add(d, outputs[level + 1].data() + row * O, O, d);
-  }
   for (size_t i = first_entry; i < result.ends[row % SaeRows::kRows]; ++i) {
     SaeEntry& e = result.entries[i];
     const auto f = static_cast<size_t>(e.feature);
-    const float* const d = outputs[level_of(f)].data() + row * O;
-    differentiate(at_features != nullptr ? unit * at_features[f] : k.dot(d, q.W_dec.data() + f * O, O), e, result);
+    const float* const d = at_level(level_of(f), row);
+    differentiate(at_features != nullptr ? at_features[f] : kernels().dot(d, q.W_dec.data() + f * O, O), e, result);
   }
 }
 

@@ -26,6 +26,7 @@ struct SaeRows {
   std::vector<uint32_t> ends, aux_ends;  // of each row
   double mse = 0, sparsity = 0, aux_loss = 0, inner = 0;  // sums over rows, without their coefficients
   uint64_t active = 0;
+  bool dense = false;  // whether dense products are faster
   // batchtopk, until the batch's features are chosen: entries are candidates, these their h·n, and no other is above left_out.
   std::vector<float> sizes;
   float left_out = 0;
@@ -69,9 +70,13 @@ struct SaeTrainer::Work {
   FloatVector norms;                                                              // [F] of W_dec's rows
   std::vector<std::byte> packed_enc, packed_dec, packed_dec_turned, packed_skip;  // as products read them; the decoder if dense
   FloatVector centered;                                                           // [B, D]: x'
-  // [B, O]: the loss's gradient at what features of each level write (that of its own y and of all wider ones), and at ê.
+  // [B, O]: y - x, then the loss's gradient at what features of each level write (that of its own y and of all wider ones), and
+  // at ê. The last of outputs is y, unless the rows of y are the caller's, which other layers write into as well.
   std::vector<FloatVector> outputs;
   FloatVector aux_output;
+  float* y = nullptr;  // rows of O numbers, y_stride apart
+  size_t y_stride = 0;
+  bool shared = false;
   std::vector<int32_t> dead;     // features that are silent for too long
   std::vector<SaeRows> results;  // of each task
   std::vector<SaeThread> threads;
@@ -87,39 +92,54 @@ struct SaeTrainer::Work {
   float unit = 0, sparsity_unit = 0, aux_unit = 0;  // of the gradients: a row's share of the mean
 
   Work(const SaeLearning& learning, const SaeParameters& parameters, size_t d_in, size_t d_out, bool is_transcoder);
+  /// shared_y: rows that others write into, too, stride apart: forward() adds to them, and backward() reads the loss's gradient
+  /// there; null: this step is alone.
   void begin(ThreadPool& pool, const float* rows_of_batch, const float* targets, size_t n,
-             const std::vector<int64_t>& silent_steps, double coefficient);
-  /// The forward pass and the gradients at features, of all rows.
-  void run(ThreadPool& pool);
+             const std::vector<int64_t>& silent_steps, double coefficient, float* shared_y = nullptr, size_t stride = 0);
+  /// What all rows' features write (trainer_rows.cpp).
+  void forward(ThreadPool& pool);
+  /// The gradients at their features.
+  void backward(ThreadPool& pool);
   /// Sums of what the tasks gave.
   SaeStep summed() const;
+  /// Adds the sparsity loss, the active features of a row and the dead ones.
+  void count(SaeStep& now) const;
   /// All gradients; returns the sum of their squares.
   double add_up(ThreadPool& pool);
   float smallest_chosen = 0;  // batchtopk: h·n; 0: none is active
 
  private:
-  /// Of one task (trainer_rows.cpp); of batchtopk until the features of the batch are to be chosen, and then the rest.
-  void run_rows(size_t task, size_t thread);
-  void finish_rows(size_t task);
+  // Of the rows of one task.
+  void choose_rows(size_t task, size_t thread);
+  void write_rows(size_t task, size_t thread);
+  void differentiate_rows(size_t task, size_t thread);
   void choose_in_batch(ThreadPool& pool);
   void choose_candidates(size_t n, SaeThread& t, SaeRows& result) const;
   void scale_by_norms(const float* h, size_t n, SaeThread& t, SaeRows& result) const;
   void choose_silent(const float* h, const float* scaled, SaeThread& t, SaeRows& result) const;
   /// Of a feature: the first level that has it.
   size_t level_of(size_t feature) const;
-  FloatVector& output() { return outputs.back(); }
+  float* y_of(size_t row) { return y + row * y_stride; }
+  /// The gradient at what features of a level write.
+  const float* at_level(size_t level, size_t row) const {
+    return level + 1 == outputs.size() ? y + row * y_stride : outputs[level].data() + row * O;
+  }
   double gradients_of_skip(ThreadPool& pool);
+  double gradients_of_bias();
   void choose(const float* h, SaeThread& t, SaeRows& result) const;
-  void reconstruct(size_t row, size_t first_entry, SaeRows& result);
+  void add_features(size_t row, size_t first_entry, SaeRows& result);
   void learn_from_silent(size_t row, SaeRows& result);
   void learn_from_gates(size_t row, const float* h, SaeRows& result);
-  void reconstruct_densely(size_t first, size_t n, SaeThread& t, SaeRows& result);
+  void add_features_densely(size_t first, size_t n, SaeThread& t, SaeRows& result);
   void differentiate(size_t row, size_t first_entry, const float* at_features, SaeRows& result);
   void differentiate(float df, SaeEntry& e, SaeRows& result) const;
-  void sum_rows(size_t first, size_t n, const SaeUses& from, const FloatVector& at_output);
+  void sum_rows(size_t first, size_t n, const SaeUses& from, const float* at_output, size_t stride);
   double gradients_of(size_t first, size_t n);
   double gradients_of_magnitude(size_t f, double sum_dh);
 };
+
+/// ‖x - mean of the rows‖² over all rows.
+double row_variation(const float* x, size_t rows, size_t d);
 
 /// The first multiple of 64 bytes.
 inline std::byte* aligned_begin(std::vector<std::byte>& bytes) {

@@ -266,7 +266,7 @@ TEST(TrainSae, LearnsWhatActivationsAreMadeOfAndWritesWhatSaeLensReads) {
     for (int64_t f = 0; f < sae.d_sae; ++f) {
       double squares = 0;
       for (const float v : sae.direction(f)) squares += static_cast<double>(v) * static_cast<double>(v);
-      EXPECT_NEAR(std::sqrt(squares), 1 / done.scale, 1e-4);  // of norm 1 before the scale was folded in
+      EXPECT_NEAR(std::sqrt(squares), 1 / done.scales[0], 1e-4);  // of norm 1 before the scale was folded in
     }
   }
 }
