@@ -35,6 +35,7 @@
 #include "model/layer_name.h"
 #include "objects.h"
 #include "ops/low_rank.h"
+#include "saving.h"
 #include "session.h"
 #include "text_stream.h"
 #include "vitrine/version.h"
@@ -519,6 +520,10 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("length", &Past::length)
       .def("truncate", &Past::truncate, nb::arg("length"));
 
+  nb::class_<WeightEdit>(m, "WeightEdit", "Writes one parameter; no run takes place between begin and end.")
+      .def("begin", &WeightEdit::begin, nb::sig("def begin(self) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("end", &WeightEdit::end, nb::arg("succeeded"));
+
   nb::class_<Patched>(m, "PatchedRuns", "Runs of a prompt with one place of a hook changed at a time.")
       .def("run", &Patched::run, nb::arg("hook"), nb::arg("positions"), nb::arg("heads"), nb::arg("values"),
            nb::sig(
@@ -616,8 +621,22 @@ void bind_model(nb::module_& m) {
            nb::sig("def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[str, list[int], "
                    "float]]"))
       .def_prop_ro("weight_names", &weight_names)
-      .def("weight", &weight, nb::arg("name"), nb::arg("raw"),
-           nb::sig("def weight(self, name: str, raw: bool) -> numpy.typing.NDArray[numpy.float32]"));
+      .def("weight", &weight, nb::arg("name"), nb::arg("raw"), nb::arg("may_change") = false,
+           nb::sig("def weight(self, name: str, raw: bool, may_change: bool = False) -> numpy.typing.NDArray[numpy.float32]"))
+      .def(
+          "edit", [](const SharedSession& s, const nb::str& name) { return std::make_unique<WeightEdit>(s, name); },
+          nb::arg("name"))
+      .def_prop_ro("edited", [](const Session& s) { return !s.edited.empty(); })
+      .def("encode_weights", &encode_weights, nb::arg("names").none())
+      .def(
+          "copy_edits",
+          [](Session& s, Session& other) {
+            const nb::gil_scoped_release unlocked;
+            const Running running(s), of_other(other);
+            s.edited.copy(s.engine.model(), other.edited, other.engine.model());
+          },
+          nb::arg("other"), "Of another session of the same files.")
+      .def("save", &save, nb::arg("out"), nb::arg("dtype"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "edited_weights.h"
 #include "grammar/grammar.h"
 #include "runtime/engine.h"
 
@@ -16,6 +17,7 @@ class Session {
  public:
   explicit Session(std::unique_ptr<Engine> made) : engine(*made), owned_(std::move(made)) {}
   Engine& engine;
+  EditedWeights edited;
 
   /// Errors: as GrammarCompiler and its compile(). The vocabulary is read once.
   std::shared_ptr<const Constraint> compile(const Grammar& grammar) {

@@ -1,8 +1,9 @@
 #pragma once
-// A model's parameters as arrays.
+// A model's parameters as arrays, which are read, and written in memory.
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,43 @@ std::vector<std::string> weight_names(Session& session);
 
 /// One of them as float32: a matrix [out, in], whichever way its file stores it, or a vector. Read-only.
 ///
-/// raw    the numbers of the file. Otherwise what the model computes with: a norm's factor 1 + w where the file holds w, the
-///        embedding and the head with their scales, -exp of a logarithm, what an adapter adds; also "W_U" of a tied model
+/// raw         the numbers of the file. Otherwise what the model computes with: a norm's factor 1 + w where the file holds w, the
+///             embedding and the head with their scales, -exp of a logarithm, what an adapter adds; also "W_U" of a tied model
+/// may_change  of one that was changed in memory: not a copy, but the numbers themselves, which later changes change
 ///
 /// f32 in the file and nothing to compute: seen where it lies (the array keeps the model's memory alive); else a copy.
 /// Errors: InputError naming the nearest parameters.
-nanobind::object weight(const std::shared_ptr<Session>& session, const nanobind::str& text, bool raw);
+nanobind::object weight(const std::shared_ptr<Session>& session, const nanobind::str& text, bool raw, bool may_change);
+
+/// Writes one parameter, as weight() shows it. No run takes place meanwhile.
+class WeightEdit {
+ public:
+  /// Errors: as weight(); InputError for what is no parameter.
+  WeightEdit(std::shared_ptr<Session> session, const nanobind::str& text);
+  ~WeightEdit();
+  WeightEdit(const WeightEdit&) = delete;
+  WeightEdit& operator=(const WeightEdit&) = delete;
+
+  /// Its numbers, [out, in] or [size], to be written until end(). Waits for the model's runs. Errors: as EditedWeights::own().
+  nanobind::object begin();
+  /// The model has them from now on; or, if they were not written as they should, what it had before a first edit.
+  /// Errors: InputError for numbers that the parameter cannot be.
+  void end(bool succeeded);
+
+ private:
+  struct Place;
+  template <class F>
+  void each(F&& f);
+
+  std::shared_ptr<Session> session_;
+  std::unique_ptr<Place> place_;
+  std::unique_ptr<Running> running_;
+  bool first_ = false;
+  float* numbers_ = nullptr;
+  std::vector<float> shown_;  // what stands for other numbers than those that are stored
+};
+
+/// EditedWeights::encode() of these parameters, or of all; the names of those that were rounded.
+std::vector<std::string> encode_weights(Session& session, const std::optional<std::vector<nanobind::str>>& names);
 
 }  // namespace vitrine::python

@@ -16,7 +16,7 @@ from support import GOLDEN, SOURCE, Case, tales
 
 class Documentation(Case):
     def test_the_page_about_python(self):
-        program, commands = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
+        program, changes, commands = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
         said, names = io.StringIO(), {}
         with contextlib.redirect_stdout(said):
             exec(program, names)
@@ -25,6 +25,10 @@ class Documentation(Case):
         self.assertIn(f"{prob:.2%}  {piece}", said.getvalue())
         self.assertEqual(said.getvalue().count(gold["greedy_text"][:30]), 2)
         self.assertEqual(names["logits"].shape, (1, len(gold["ids"]), 6144))
+        before = names["logits"]
+        exec(changes, names)
+        self.assertFalse(np.allclose(names["logits"], before))
+        self.assertTrue(np.array_equal(names["model"]("Once upon a time"), before))
         exec(commands.replace("fables.txt", str(SOURCE / "examples" / "fables.txt")), names)
         self.assertGreater(names["found"]["perplexity"], 1)
 
@@ -61,6 +65,14 @@ class Documentation(Case):
         self.assertGreater(names["before"][his], names["before"][her])
         self.assertGreater(names["after"][her], names["after"][his])
         self.assertIn("final_post  ▁his", said.getvalue())
+        less, king, boy = names["his_less_her"], "The king went home to", "The boy went home to"
+        self.assertLess(less(names["edited"], king), 0)
+        self.assertLess(abs(less(names["edited"], boy) - less(names["model"], boy)), 0.3)
+        self.assertLess(names["along"], 1e-4)
+        self.assertLess(less(names["ablated"], king), 0.5 * less(names["model"], king))
+        loss = {which: names[which](names["text"], "loss") for which in ("model", "pruned")}
+        self.assertLess(loss["model"], loss["pruned"])
+        self.assertLess(loss["pruned"], loss["model"] + 0.5)
 
     def test_the_lines_about_induction(self):
         page = (SOURCE / "docs" / "induction.md").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from .attribution_graphs import AttributionGraph, Transcoders, load_transcoders
 from .autoencoders import SparseAutoencoder, load_sae, train_sae
 from .cache import ActivationCache
 from .collecting import Activations
+from .editing import EditableWeight, Weights
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
 from .hook_backward import torch_hook
@@ -29,8 +30,9 @@ from .results import Attribution, Config, Effects, Generation, Hypothesis, NextT
 from .running import KeyValueCache
 
 __all__ = [
-    "ActivationCache", "Activations", "Attribution", "AttributionGraph", "Config", "Effects", "Error", "FactoredMatrix", "FileError",
-    "Generation", "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction",
-    "RunError", "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "Transcoders", "UsageError", "__version__", "load",
-    "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook", "train", "train_sae",
+    "ActivationCache", "Activations", "Attribution", "AttributionGraph", "Config", "EditableWeight", "Effects", "Error",
+    "FactoredMatrix", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError",
+    "Model", "NextToken", "Prediction", "RunError", "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "Transcoders",
+    "UsageError", "Weights", "__version__", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching",
+    "run", "torch_hook", "train", "train_sae",
 ]

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from . import (
-    analysis, attribution_graphs, autoencoder_runs, collecting, generating, hook_gradients, hooking, program, prompts, running, structure,
+    analysis, attribution_graphs, autoencoder_runs, collecting, editing, generating, hook_gradients, hooking, program, prompts, running, structure,
     weights,
 )
 from ._vitrine import Session
 from .arrays import Floats
+from .editing import Weights
 from .errors import UsageError
 from .factored_matrix import FactoredMatrix
 from .opened import OpenedModel
@@ -28,7 +29,7 @@ def load(
     compute: Literal["auto", "f32"] = "auto", threads: int = 0, exact: bool = False,
     cache_type_k: Literal["f32", "f16", "q8_0", "q4_0"] = "f32", cache_type_v: Literal["f32", "f16", "q8_0", "q4_0"] = "f32",
 ) -> Model:
-    """Opens a model. Files are mapped, not read, and weights are never altered.
+    """Opens a model. Files are mapped, not read, and never altered; Model.weights changes weights in memory.
 
     model    a Hugging Face directory, a .gguf file, or an id in the local Hugging Face cache; None: the shipped model
     adapter  the folder of a LoRA adapter in PEFT's format, to run with the model; its files are not changed
@@ -55,8 +56,12 @@ def load(
     )
     opened = Model(session)
     opened._opened = {"model": program.where_it_lies(model), "adapter": program.where_it_lies(adapter), "compute": compute,
-                      "threads": threads or None, "exact": exact}
+                      "threads": threads, "exact": exact, "cache_type_k": cache_type_k, "cache_type_v": cache_type_v}
     return opened
+
+
+def _load_again(arguments: dict[str, Any]) -> Model:
+    return load(**arguments)
 
 
 class Model(OpenedModel):
@@ -71,6 +76,27 @@ class Model(OpenedModel):
     def __repr__(self) -> str:
         c = self.config
         return f"<vitrine.Model {c.name}: {c.family}, {c.n_layers} layers, {c.parameters:,} parameters>"
+
+    def copy(self) -> Model:
+        """Another model of the same files, with the weights as they are now and without hook functions. What is changed in one of
+        them is not changed in the other, which shares all other weights' memory.
+        """
+        if self._opened is None:
+            raise UsageError("a merge in memory cannot be copied; merge it with out= and load that")
+        other = load(**self._opened)
+        other._session.copy_edits(self._session)
+        return other
+
+    def __copy__(self) -> Model:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> Model:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._opened is None or self._session.edited:
+            raise UsageError("a model in memory alone, or with weights that were changed there, cannot be pickled; save it as files")
+        return _load_again, (self._opened,)
 
     # Runs
     __call__ = running.call
@@ -143,6 +169,7 @@ class Model(OpenedModel):
 
     # Weights (weights.py describes their orientation)
     weight = weights.weight
+    save = editing.save
     accumulated_bias = weights.accumulated_bias
 
     @property
@@ -163,11 +190,12 @@ class Model(OpenedModel):
     @property
     def W_E_pos(self) -> Floats:
         """[vocab_size + position, d_model]: the rows of W_E, then those of W_pos."""
-        return np.concatenate([self.W_E, self.W_pos])
+        return weights.unwritable(np.concatenate([self.W_E, self.W_pos]))
 
     @property
     def W_Q(self) -> Floats:
-        """[layer, head, d_model, head_dim]. This and the following are copies, stacked over layers."""
+        """[layer, head, d_model, head_dim]. This and the following are copies, stacked over layers, and read-only; `weights` are
+        written."""
         return weights.of_layers(self, "attn.W_Q")
 
     @property
@@ -276,3 +304,8 @@ class Model(OpenedModel):
     def embed(self) -> Embed:
         """embed(tokens) is hook_embed, [..., d_model]; embed.W_E."""
         return Embed(self)
+
+    @property
+    def weights(self) -> Weights:
+        """The parameters by name, which can be changed in memory: model.weights["blocks.3.attn.W_Q"][2] = 0."""
+        return Weights(self)

@@ -28,7 +28,7 @@ class OpenedModel:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._opened: dict[str, Any] | None = None  # load()'s options that the program has; None: of a model that is in no file
+        self._opened: dict[str, Any] | None = None  # load()'s arguments; None: of a model that is in no file
         self._of_thread = _OfThread()
         self._input_hooks_on: set[str] = set()
         self.config = Config(**session.describe())

@@ -127,12 +127,15 @@ def _command(
 ) -> Any:
     if model._opened is None:
         raise UsageError(f"{command} opens a model's file, and this model is in memory alone; merge it with out= and load that")
+    if model._session.edited:
+        raise UsageError(f"{command} opens the model's file, and weights of this model were changed in memory; save() it and load that")
     model._without_hooks(command)
+    opened = {**model._opened, "threads": model._opened["threads"] or None, "cache_type_k": None, "cache_type_v": None}
     if isinstance(prompt, str) and prompt != "-":
         words = [*words, prompt]
     elif prompt is not None:
         options = {**options, "tokens": ",".join(str(token) for token in model._one(prompt))}
-    return run(command, *words, json=document, **model._opened, **options)
+    return run(command, *words, json=document, **opened, **options)
 
 
 def _option(name: str, value: Any) -> list[str]:

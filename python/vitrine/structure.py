@@ -11,7 +11,7 @@ from .arrays import Floats
 from .errors import InputError
 from .factored_matrix import FactoredMatrix
 from .opened import OpenedModel
-from .weights import Module, ov_of, qk_of
+from .weights import Module, ov_of, qk_of, unwritable
 
 
 class CompositionScores(NamedTuple):
@@ -56,7 +56,7 @@ def stack_params_for(model: OpenedModel, submodule: str, name: str) -> tuple[lis
     found = [_parameter(model, layer, name) for layer in layers]
     if len({w.shape for w in found}) != 1:
         raise InputError(f"{name} differs in size from layer to layer; take the layers one by one")
-    return layers, np.stack(found)
+    return layers, unwritable(np.stack(found))
 
 
 def _parameter(model: OpenedModel, layer: int, name: str) -> Floats:

@@ -8,6 +8,8 @@ included. Nothing is folded or centered. Two numbers that RoPE rotates together 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,9 +36,34 @@ def weight(model: OpenedModel, name: str, *, raw: bool = False) -> Floats:
     """
     if raw:
         return model._session.weight(name, True)
+    return _oriented(model, name, model._session.weight(_stored_name(model, name), False))
+
+
+def seen(model: OpenedModel, name: str) -> Floats:
+    """weight() without a copy of what was changed in memory, where later changes therefore appear."""
+    return _oriented(model, name, model._session.weight(_stored_name(model, name), False, True))
+
+
+@contextmanager
+def writing(model: OpenedModel, name: str) -> Iterator[Floats]:
+    """The array of weight(), to be written until the context ends. No run takes place meanwhile."""
+    edit = model._session.edit(_stored_name(model, name))
+    numbers = edit.begin()
+    try:
+        yield _oriented(model, name, numbers)
+    except BaseException:
+        edit.end(False)
+        raise
+    edit.end(True)
+
+
+def _stored_name(model: OpenedModel, name: str) -> str:
     gated = re.sub(r"\.attn\.([Wb])_Q$", r".attn.\1_QG", name)
-    stored = gated if gated != name and gated in model._names else name
-    w = model._session.weight(stored, False)
+    return gated if gated in model._names else name
+
+
+def _oriented(model: OpenedModel, name: str, w: Floats) -> Floats:
+    """A stored matrix [out, in] or vector as weight() shows it: a view."""
     role = _ROLE.fullmatch(name)
     if role is None:
         return w if w.ndim == 1 or name in _LOOKED_UP else w.T
@@ -45,13 +72,19 @@ def weight(model: OpenedModel, name: str, *, raw: bool = False) -> Floats:
     if which == "O":
         return w.T.reshape(heads, -1, w.shape[0]) if kind == "W" else w
     w = w.reshape(heads, -1, *w.shape[1:])  # [head, head_dim, d_model] or [head, head_dim]
-    if stored != name:  # each head's queries, then its gate
+    if _stored_name(model, name) != name:  # each head's queries, then its gate
         w = w[:, : w.shape[1] // 2]
     return w.transpose(0, 2, 1) if kind == "W" else w
 
 
+def unwritable(array: Floats) -> Floats:
+    """The array, which nobody can write: what would be written would not reach the model."""
+    array.setflags(write=False)
+    return array
+
+
 def of_layers(model: OpenedModel, name: str) -> Floats:
-    """One parameter of all layers, stacked: "attn.W_Q". A bias of a matrix without one is zeros."""
+    """One parameter of all layers, stacked: "attn.W_Q". A bias of a matrix without one is zeros. Read-only."""
     found = []
     for layer in range(model.config.n_layers):
         try:
@@ -66,7 +99,7 @@ def of_layers(model: OpenedModel, name: str) -> Floats:
         sizes = ", ".join(str(list(w.shape)) for w in found[:3])
         raise InputError(f"{name} differs in size from layer to layer ({sizes}, …); take them one by one, as "
                          f'weight("blocks.0.{name}")')
-    return np.stack(found)
+    return unwritable(np.stack(found))
 
 
 def _bias_shapes(model: OpenedModel, layer: int) -> dict[str, tuple[int, ...]]:
@@ -94,12 +127,12 @@ def output_bias(model: OpenedModel) -> Floats:
     try:
         return weight(model, "b_U")
     except InputError:
-        return np.zeros(model.config.vocab_size, np.float32)
+        return unwritable(np.zeros(model.config.vocab_size, np.float32))
 
 
 def _by_query_head(model: OpenedModel, w: Floats) -> Floats:
     """[layer, kv_head, …] with each key and value head repeated for the query heads that share it."""
-    return np.repeat(w, model.config.n_heads // w.shape[1], axis=1)
+    return unwritable(np.repeat(w, model.config.n_heads // w.shape[1], axis=1))
 
 
 def qk_of(model: OpenedModel, W_Q: Floats, W_K: Floats) -> FactoredMatrix:
@@ -152,6 +185,11 @@ class Module:
         if name.startswith("b_") and _has(self._model, full.replace(".b_", ".W_")):
             return None  # as TransformerLens has it: this matrix has no bias
         raise AttributeError(f"{self._prefix[:-1]} has no {name!r}; it has {', '.join(dir(self))}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(f'{self._prefix}{name} is written as model.weights["{self._prefix}{name}"][...] = value')
+        super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         rest = (n[len(self._prefix):] for n in self._model._names if n.startswith(self._prefix))
