@@ -61,6 +61,26 @@ CHECK
 # Types, of the package as installed. NumPy's version is part of them.
 "$installed" -m pip install -q 'mypy==1.18.2' 'numpy==2.4.6; python_version >= "3.11"'
 "$installed" -m mypy --config-file "$source/pyproject.toml"
+# The documents' programs too, by mypy and by pyright, as strictly as both can.
+"$installed" - "$source" "$build/programs" << 'WRITE'
+import pathlib, re, shutil, sys
+source, programs = map(pathlib.Path, sys.argv[1:])
+shutil.rmtree(programs, ignore_errors=True)
+programs.mkdir()
+for page in [source / "README.md", *sorted(source.glob("docs/*.md"))]:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    if blocks and page.stem not in ("http-api", "induction"):  # another package's; lines that go on from another program
+        (programs / (page.stem.replace("-", "_") + ".py")).write_text("\n".join(blocks), encoding="utf-8")
+shutil.copy(source / "python/tests/types_of_results.py", programs)
+(programs / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+WRITE
+"$installed" -m mypy --strict "$build"/programs/*.py
+if command -v npm > /dev/null; then
+  npm install --silent --no-save --prefix "$build/node" pyright@1.1.414 > "$build/npm.log" 2>&1 || { cat "$build/npm.log"; exit 1; }
+  "$build/node/node_modules/.bin/pyright" --pythonpath "$installed" --project "$build/programs"
+else
+  echo "pyright: not run (no npm)" >&2
+fi
 
 "$installed" -W error -m unittest discover -s "$source/python/tests"
 "$installed" "$source/examples/induction_head.py"

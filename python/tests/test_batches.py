@@ -215,7 +215,7 @@ class Lists(Case):
         self.assertEqual(model.generate(TEXTS, 5, fwd_hooks=off), [model.generate(text, 5, fwd_hooks=off) for text in TEXTS])
         self.assertNotEqual(model.generate(TEXTS, 5, fwd_hooks=off), model.generate(TEXTS, 5))
         self.assertEqual(model.generate(TEXTS[:1], 3), [model.generate(TEXTS[0], 3)])
-        self.assertEqual(model.generate(model.to_tokens(TEXTS[0]), 3), model.generate(TEXTS[0], 3))
+        self.assertEqual(model.generate(model.to_tokens(TEXTS[0]), 3), [model.generate(TEXTS[0], 3)])
         self.assertEqual(model.generate(np.array([[2, 3], [4, 5]]), 3), [model.generate([2, 3], 3), model.generate([4, 5], 3)])
         with self.assert_says(vitrine.InputError, "prompt 1: token 6144"):
             model.generate([[2], [6144]], 3)

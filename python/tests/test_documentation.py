@@ -25,7 +25,7 @@ class Documentation(Case):
         self.assertIn(f"{prob:.2%}  {piece}", said.getvalue())
         self.assertEqual(said.getvalue().count(gold["greedy_text"][:30]), 2)
         self.assertEqual(names["logits"].shape, (1, len(gold["ids"]), 6144))
-        before = names["logits"]
+        before = names["model"]("Once upon a time")
         exec(changes, names)
         self.assertFalse(np.allclose(names["logits"], before))
         self.assertTrue(np.array_equal(names["model"]("Once upon a time"), before))

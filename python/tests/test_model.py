@@ -24,7 +24,7 @@ class Predictions(Case):
             self.assertEqual(self.model.to_str_tokens(case["text"]), case["pieces"])
             self.assertEqual(self.model.tokenizer.pieces(case["ids"]), case["pieces"])
             self.assertEqual(self.model.tokenizer.decode(case["ids"][1:]), case["text"])
-            self.assertEqual(self.model.to_string(np.array([case["ids"][1:]])), case["text"])
+            self.assertEqual(self.model.to_string(np.array(case["ids"][1:])), case["text"])
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=False).tolist(), [[4330]])
         self.assertEqual(self.model.to_tokens("Once", prepend_bos=True).tolist(), [[2, 4330]])
         self.assertEqual(self.model.to_tokens("", prepend_bos=True).tolist(), [[2]])

@@ -14,6 +14,7 @@ docs/python.md shows the rest. Names and conventions are those of TransformerLen
 from . import metrics, patching
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
+from .arrays import Floats, Ids
 from .attribution_graphs import AttributionGraph, Transcoders, load_transcoders
 from .autoencoders import SparseAutoencoder, load_sae, train_sae
 from .cache import ActivationCache
@@ -26,12 +27,12 @@ from .hook_functions import HookPoint
 from .merging import merge, merge_plan
 from .model import Model, load
 from .program import run, train
-from .results import Attribution, Config, Effects, Generation, Hypothesis, NextToken, Prediction
+from .results import Attribution, Config, Effects, Generation, Generations, Hypothesis, NextToken, Prediction
 from .running import KeyValueCache
 
 __all__ = [
     "ActivationCache", "Activations", "Attribution", "AttributionGraph", "Config", "EditableWeight", "Effects", "Error",
-    "FactoredMatrix", "FileError", "Generation", "HookPoint", "Hypothesis", "InputError", "KeyValueCache", "MissingFileError",
+    "FactoredMatrix", "FileError", "Floats", "Generation", "Generations", "HookPoint", "Hypothesis", "Ids", "InputError", "KeyValueCache", "MissingFileError",
     "Model", "NextToken", "Prediction", "RunError", "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "Transcoders",
     "UsageError", "Weights", "__version__", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching",
     "run", "torch_hook", "train", "train_sae",

@@ -12,3 +12,4 @@ Doubles = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
 Complexes = np.ndarray[tuple[Any, ...], np.dtype[np.complex128]]
 Bools = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
 Ids = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]  # token ids, positions, lengths
+RowsOfIds = np.ndarray[tuple[int, int], np.dtype[np.int64]]  # [batch, position]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -189,10 +189,23 @@ def run_with_hooks_with_saes(
         return call(model, prompt, return_type, **options)
 
 
+@overload
+def run_with_cache_with_saes(
+    model: OpenedModel, prompt: Prompts, saes: Saes, names_filter: NamesFilter = None, use_error_term: bool = True, *,
+    return_type: Literal["logits"] = "logits", **options: Any,
+) -> tuple[Floats, ActivationCache]: ...
+
+
+@overload
+def run_with_cache_with_saes(
+    model: OpenedModel, prompt: Prompts, saes: Saes, names_filter: NamesFilter = None, use_error_term: bool = True, **options: Any,
+) -> tuple[Any, ActivationCache]: ...
+
+
 def run_with_cache_with_saes(
     model: OpenedModel, prompt: Prompts, saes: Saes, names_filter: NamesFilter = None,
     use_error_term: bool = True, **options: Any,
-) -> tuple[Floats | None, ActivationCache]:
+) -> tuple[Any, ActivationCache]:
     """run_with_cache() through autoencoders. The cache has their hooks too: all of them, or those that names_filter matches."""
     several = _listed(saes)
     names = sae_hook_names(several)
@@ -210,7 +223,7 @@ def run_with_cache_with_saes(
     with _spliced(model, several, use_error_term, (), kept, wanted):
         logits, cache = run_with_cache(model, prompt, asked, **options)
     values = {} if others == [] else dict(cache)
-    made = ActivationCache({**values, **kept}, model, lengths=cache.lengths)
+    made = ActivationCache({**values, **kept}, model, lengths=cache._lengths)
     return logits, made.remove_batch_dim() if remove else made
 
 

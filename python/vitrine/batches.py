@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from .whole_numbers import refuse_beyond_int64
 
 Prompt = str | Sequence[int] | np.ndarray
 Prompts = Prompt | Sequence[Prompt]
+# By the form alone, never by the number of rows: the types of results that are one, or a list with one for each prompt.
+OnePrompt = str | Sequence[int] | np.ndarray[tuple[int], np.dtype[Any]]
+SeveralPrompts = list[str] | tuple[str, ...] | Sequence[Sequence[int]] | Sequence[np.ndarray] | np.ndarray[tuple[int, int], np.dtype[Any]]
 
 
 class Batch:
@@ -20,7 +23,7 @@ class Batch:
 
     def __init__(self, rows: list[Ids], listed: bool = False) -> None:
         self.rows = rows
-        self.listed = listed or len(rows) != 1  # given as several, even if it is a list of one
+        self.listed = listed  # given as several: a list, or ids [batch, position], even of one row
         self.lengths = [len(row) for row in rows]
         self.longest = max(self.lengths, default=0)
 
@@ -78,7 +81,7 @@ def batch_of(prompt: Prompts, to_ids: Callable[[str], Ids]) -> Batch:
         raise InputError(f"a prompt is a text or whole numbers; got {ids.dtype}")
     if ids.ndim not in (1, 2):
         raise InputError(f"token ids have shape {list(ids.shape)}; expected [position] or [batch, position]")
-    return Batch(list(np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)))
+    return Batch(list(np.ascontiguousarray(np.atleast_2d(ids), dtype=np.int64)), listed=ids.ndim == 2)
 
 
 def _is_list_of_rows(prompt: Sequence[object]) -> TypeGuard[Sequence[Prompt]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex, cast
+from typing import Any, Literal, SupportsIndex, cast, overload
 
 import numpy as np
 
 from ._vitrine import hook_alias
 from .arrays import ArrayLike, Floats, Ids
-from .errors import InputError, ShapeError
+from .errors import InputError, ShapeError, UsageError
 from .opened import OpenedModel
 from .weights import Norm, weight
 
@@ -27,7 +28,8 @@ class ActivationCache(Mapping[str, Floats]):
     with a part of the layer where several have it (("normalized", 0, "ln1")), or an alias ("embed").
 
     The methods that decompose the residual stream return a stack [component, batch, position, d_model]. pos_slice: an index,
-    which removes the axis, a slice, a tuple of a slice's numbers (as in TransformerLens) or a list of positions. layer: the input
+    which removes the axis, a slice, a tuple of a slice's numbers (as in TransformerLens) or a list of positions; every prompt of a
+    batch counts its own, so that -1 is the last token of each, as in positions=-1. layer: the input
     of that layer's attention (mlp_input: of its MLP); None or -1: the residual stream after the last layer. Every stack adds up
     to the residual stream there: norms after a sub-layer and a family's factors are applied as in the run. Raises KeyError naming
     a hook that was not captured.
@@ -37,10 +39,34 @@ class ActivationCache(Mapping[str, Floats]):
         self, values: dict[str, Floats], model: OpenedModel, has_batch_dim: bool = True, lengths: Sequence[int] | Ids | None = None,
     ) -> None:
         self._values = values
-        self._model = model
+        self._of: OpenedModel | bytes | None = model  # bytes: pickled, and not opened yet
         self._n_layers = model.config.n_layers
         self.has_batch_dim = has_batch_dim
-        self.lengths = None if lengths is None else np.array(lengths, np.int64)  # the tokens of each row; NaN lies behind them
+        self._lengths = None if lengths is None else np.array(lengths, np.int64)
+
+    @property
+    def lengths(self) -> Ids:
+        """The tokens of each row, int64 [batch]: NaN follows them. Raises UsageError for a cache that was made without them."""
+        if self._lengths is None:
+            raise UsageError("this cache was made without lengths=, so where its rows end is not known")
+        return self._lengths
+
+    @property
+    def _model(self) -> OpenedModel:
+        if isinstance(self._of, bytes):
+            self._of = cast(OpenedModel, pickle.loads(self._of))
+        if self._of is None:
+            raise UsageError("this cache was pickled without its model, which was changed in memory or is in no file; its values are here, "
+                             "and what is computed with weights is not")
+        return self._of
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The values, and how to open the model again, which happens when a method needs its weights."""
+        try:
+            model = self._of if self._of is None or isinstance(self._of, bytes) else pickle.dumps(self._of)
+        except UsageError:  # there is no file
+            model = None
+        return {**self.__dict__, "_of": model}
 
     def name_of(self, key: Key) -> str:
         """The full hook name of a key. Raises KeyError for a hook that is not in the cache, with those that are."""
@@ -98,7 +124,7 @@ class ActivationCache(Mapping[str, Floats]):
         for name, value in self._values.items():
             if value.shape[0] != 1:
                 raise InputError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be removed")
-        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self.lengths)
+        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self._lengths)
 
     def apply_slice_to_batch_dim(self, batch_slice: Positions) -> ActivationCache:
         """The values of some rows of the batch: an index removes the axis, a slice or a list keeps it. Views where possible."""
@@ -108,7 +134,7 @@ class ActivationCache(Mapping[str, Floats]):
             return self
         which = _index(batch_slice)
         rows = {name: value[which] for name, value in self._values.items()}
-        lengths = None if self.lengths is None else np.atleast_1d(self.lengths[which])
+        lengths = None if self._lengths is None else np.atleast_1d(self._lengths[which])
         return ActivationCache(rows, self._model, not isinstance(which, int), lengths)
 
     def compute_head_results(self) -> None:
@@ -141,6 +167,24 @@ class ActivationCache(Mapping[str, Floats]):
 
     # The residual stream --------------------------------------------------------------------------------------------------------
 
+    @overload
+    def accumulated_resid(
+        self, layer: int | None = None, incl_mid: bool = False, apply_ln: bool = False, pos_slice: Positions = None,
+        mlp_input: bool = False, *, return_labels: Literal[True],
+    ) -> tuple[Floats, list[str]]: ...
+
+    @overload
+    def accumulated_resid(
+        self, layer: int | None = None, incl_mid: bool = False, apply_ln: bool = False, pos_slice: Positions = None,
+        mlp_input: bool = False, return_labels: Literal[False] = False,
+    ) -> Floats: ...
+
+    @overload
+    def accumulated_resid(
+        self, layer: int | None = None, incl_mid: bool = False, apply_ln: bool = False, pos_slice: Positions = None,
+        mlp_input: bool = False, return_labels: bool = False,
+    ) -> Any: ...
+
     def accumulated_resid(
         self, layer: int | None = None, incl_mid: bool = False, apply_ln: bool = False, pos_slice: Positions = None,
         mlp_input: bool = False, return_labels: bool = False,
@@ -167,6 +211,24 @@ class ActivationCache(Mapping[str, Floats]):
             stack = self.apply_ln_to_stack(stack, layer, mlp_input, pos_slice)
         return (stack, [label for label, _ in names]) if return_labels else stack
 
+    @overload
+    def decompose_resid(
+        self, layer: int | None = None, mlp_input: bool = False, mode: Literal["all", "mlp", "attn"] = "all", apply_ln: bool = False,
+        pos_slice: Positions = None, incl_embeds: bool = True, *, return_labels: Literal[True],
+    ) -> tuple[Floats, list[str]]: ...
+
+    @overload
+    def decompose_resid(
+        self, layer: int | None = None, mlp_input: bool = False, mode: Literal["all", "mlp", "attn"] = "all", apply_ln: bool = False,
+        pos_slice: Positions = None, incl_embeds: bool = True, return_labels: Literal[False] = False,
+    ) -> Floats: ...
+
+    @overload
+    def decompose_resid(
+        self, layer: int | None = None, mlp_input: bool = False, mode: Literal["all", "mlp", "attn"] = "all", apply_ln: bool = False,
+        pos_slice: Positions = None, incl_embeds: bool = True, return_labels: bool = False,
+    ) -> Any: ...
+
     def decompose_resid(
         self, layer: int | None = None, mlp_input: bool = False, mode: Literal["all", "mlp", "attn"] = "all", apply_ln: bool = False,
         pos_slice: Positions = None, incl_embeds: bool = True, return_labels: bool = False,
@@ -186,6 +248,24 @@ class ActivationCache(Mapping[str, Floats]):
                 parts += self._per_layer(i, layer, pos_slice)
         return self._finished(parts, layer, mlp_input, apply_ln, pos_slice, return_labels)
 
+    @overload
+    def stack_head_results(
+        self, layer: int | None = None, *, return_labels: Literal[True], incl_remainder: bool = False, pos_slice: Positions = None,
+        apply_ln: bool = False,
+    ) -> tuple[Floats, list[str]]: ...
+
+    @overload
+    def stack_head_results(
+        self, layer: int | None = None, return_labels: Literal[False] = False, incl_remainder: bool = False, pos_slice: Positions = None,
+        apply_ln: bool = False,
+    ) -> Floats: ...
+
+    @overload
+    def stack_head_results(
+        self, layer: int | None = None, return_labels: bool = False, incl_remainder: bool = False, pos_slice: Positions = None,
+        apply_ln: bool = False,
+    ) -> Any: ...
+
     def stack_head_results(
         self, layer: int | None = None, return_labels: bool = False, incl_remainder: bool = False, pos_slice: Positions = None,
         apply_ln: bool = False,
@@ -200,6 +280,24 @@ class ActivationCache(Mapping[str, Floats]):
         if incl_remainder:
             parts.append(("remainder", self._rest(parts, layer, False, pos_slice)))
         return self._finished(parts, layer, False, apply_ln, pos_slice, return_labels)
+
+    @overload
+    def stack_neuron_results(
+        self, layer: int | None = None, pos_slice: Positions = None, neuron_slice: Positions = None, *, return_labels: Literal[True],
+        incl_remainder: bool = False, apply_ln: bool = False, project_output_onto: np.ndarray | None = None, mlp_input: bool = False,
+    ) -> tuple[Floats, list[str]]: ...
+
+    @overload
+    def stack_neuron_results(
+        self, layer: int | None = None, pos_slice: Positions = None, neuron_slice: Positions = None, return_labels: Literal[False] = False,
+        incl_remainder: bool = False, apply_ln: bool = False, project_output_onto: np.ndarray | None = None, mlp_input: bool = False,
+    ) -> Floats: ...
+
+    @overload
+    def stack_neuron_results(
+        self, layer: int | None = None, pos_slice: Positions = None, neuron_slice: Positions = None, return_labels: bool = False,
+        incl_remainder: bool = False, apply_ln: bool = False, project_output_onto: np.ndarray | None = None, mlp_input: bool = False,
+    ) -> Any: ...
 
     def stack_neuron_results(
         self, layer: int | None = None, pos_slice: Positions = None, neuron_slice: Positions = None, return_labels: bool = False,
@@ -220,6 +318,24 @@ class ActivationCache(Mapping[str, Floats]):
             parts.append(("remainder", whole - sum(value for _, value in parts)))
         return self._finished(parts, layer, mlp_input, apply_ln and onto is None, pos_slice, return_labels,
                               _is_vector(project_output_onto))
+
+    @overload
+    def get_full_resid_decomposition(
+        self, layer: int | None = None, mlp_input: bool = False, expand_neurons: bool = True, apply_ln: bool = False,
+        pos_slice: Positions = None, *, return_labels: Literal[True], project_output_onto: np.ndarray | None = None,
+    ) -> tuple[Floats, list[str]]: ...
+
+    @overload
+    def get_full_resid_decomposition(
+        self, layer: int | None = None, mlp_input: bool = False, expand_neurons: bool = True, apply_ln: bool = False,
+        pos_slice: Positions = None, return_labels: Literal[False] = False, project_output_onto: np.ndarray | None = None,
+    ) -> Floats: ...
+
+    @overload
+    def get_full_resid_decomposition(
+        self, layer: int | None = None, mlp_input: bool = False, expand_neurons: bool = True, apply_ln: bool = False,
+        pos_slice: Positions = None, return_labels: bool = False, project_output_onto: np.ndarray | None = None,
+    ) -> Any: ...
 
     def get_full_resid_decomposition(
         self, layer: int | None = None, mlp_input: bool = False, expand_neurons: bool = True, apply_ln: bool = False,
@@ -314,11 +430,29 @@ class ActivationCache(Mapping[str, Floats]):
         return layer
 
     def _at(self, value: Floats, pos_slice: Positions) -> Floats:
-        """The positions of [batch, position, …] (or without batch)."""
+        """The positions of [batch, position, …] (or without batch), as each row counts its own; NaN where a row has none."""
         if pos_slice is None:
             return value
         positions = _index(pos_slice)
-        return value[:, positions] if self.has_batch_dim else value[positions]
+        if not self.has_batch_dim:
+            return value[positions]
+        ends = self._ends(value)
+        if (ends == value.shape[1]).all():
+            return value[:, positions]
+        rows = [row[:end][positions] for row, end in zip(value, ends, strict=True)]
+        if isinstance(positions, int):
+            return np.stack(rows)
+        most = max(map(len, rows))
+        return np.stack([np.concatenate([row, np.full((most - len(row), *row.shape[1:]), np.nan, row.dtype)]) for row in rows])
+
+    def _ends(self, value: Floats) -> Ids:
+        """The positions that each row of [batch, position, …] has; those of a value that was sliced are before its NaN."""
+        if self._lengths is None or len(self._lengths) != len(value) or (self._lengths == self._lengths[0]).all():
+            return np.full(len(value), value.shape[1], np.int64)
+        if value.shape[1] == self._lengths.max():
+            return self._lengths
+        ends: Ids = value.shape[1] - np.isnan(value[:, ::-1]).all(axis=tuple(range(2, value.ndim))).cumprod(axis=1).sum(axis=1)
+        return ends
 
     def _factor(self, first: int, layer: int) -> np.float32:
         """What the layers from `first` on multiply the whole stream by, up to the input of `layer`."""

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ._vitrine import BeamOptions, CompiledGrammar, GenerateOptions, TextStream
-from .batches import Prompt, Prompts
+from .batches import OnePrompt, Prompt, Prompts, SeveralPrompts
 from .errors import UsageError
 from .hook_functions import Hook
 from .hooking import calls_of, hooks
 from .opened import OpenedModel
-from .results import Generation, Hypothesis
-from .sampling import HELP, Sampling, numbers_of
+from .results import Generation, Generations, Hypothesis
+from .sampling import HELP, Generating, Sampling, numbers_of
 from .whole_numbers import INT32, INT64, within
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+@overload
+def generate(
+    model: OpenedModel, prompt: OnePrompt, max_tokens: int = 128, *, fwd_hooks: Iterable[Hook] = (), **options: Unpack[Generating],
+) -> Generation: ...
+
+
+@overload
+def generate(
+    model: OpenedModel, prompt: SeveralPrompts, max_tokens: int = 128, *, fwd_hooks: Iterable[Hook] = (), **options: Unpack[Generating],
+) -> Generations: ...
+
+
+@overload
+def generate(
+    model: OpenedModel, prompt: Prompts, max_tokens: int = 128, *, fwd_hooks: Iterable[Hook] = (), **options: Unpack[Generating],
+) -> Any: ...
 
 
 def generate(
@@ -26,9 +44,9 @@ def generate(
     json_schema: dict[str, Any] | bool | str | None = None, regex: str | None = None, grammar: str | None = None,
     lark: str | None = None, fwd_hooks: Iterable[Hook] = (), **sampling: Unpack[Sampling],
 ) -> Any:
-    """Continues the prompt: a Generation. For a list of prompts, or ids [batch, position], a list of them, each the same as alone
-    (with load(exact=True) bit for bit); they are decoded together, but with a draft, lookup or hook functions one after the
-    other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p, top_n_sigma, xtc_probability, mirostat is given; the
+    """Continues the prompt: a Generation. For a list of prompts, or ids [batch, position], also of one row, Generations: a list of
+    them, each the same as alone (with load(exact=True) bit for bit); they are decoded together, but with a draft, lookup or hook
+    functions one after the other. Greedy unless one of temperature, top_k, top_p, min_p, typical_p, top_n_sigma, xtc_probability, mirostat is given; the
     same seed and options give the same text. stop: strings that end the text and are not part of it. eos: default, the model's own.
 
     lookup and draft make it faster without changing the tokens (speculative decoding). lookup: number of tokens to draft, 1 to 7,
@@ -41,8 +59,8 @@ def generate(
     batch = model._batch(prompt)
     with hooks(model, fwd_hooks):
         if batch.listed and not model._hooks and lookup == 0 and draft is None:
-            return [Generation(*made) for made in model._session.generate_together(batch.ids, batch.lengths, options)]
-        made = [Generation(*model._session.generate(row, options, calls_of(model))) for row in batch.rows]
+            return Generations(Generation(*made) for made in model._session.generate_together(batch.ids, batch.lengths, options))
+        made = Generations(Generation(*model._session.generate(row, options, calls_of(model))) for row in batch.rows)
     return made if batch.listed else made[0]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
 from ._vitrine import Session, Tokenizer
-from .arrays import ArrayLike, Floats, Ids
-from .batches import Batch, Prompt, Prompts, batch_of
+from .arrays import ArrayLike, Floats, Ids, RowsOfIds
+from .batches import Batch, OnePrompt, Prompt, Prompts, SeveralPrompts, batch_of
 from .errors import InputError, UsageError
 from .hook_functions import Hook
 from .results import Config, LayerFacts
@@ -70,7 +70,7 @@ class OpenedModel:
 
     # Tokens -------------------------------------------------------------------------------------------------------------------
 
-    def to_tokens(self, text: str | Sequence[str], prepend_bos: bool | None = None) -> Ids:
+    def to_tokens(self, text: str | Sequence[str], prepend_bos: bool | None = None) -> RowsOfIds:
         """The ids of a text as int64 [1, position], of texts of one length in tokens [batch, position]; prepend_bos None: as in
         the tokenizer's file. Raises InputError for texts of different length: there is no padding, and every call accepts a list
         of texts.
@@ -78,7 +78,7 @@ class OpenedModel:
         if not isinstance(text, str):
             if not isinstance(text, Sequence) or any(not isinstance(one, str) for one in text):
                 raise InputError(f"to_tokens takes a text or a list of texts; got {text!r}")
-            return Batch([self.to_tokens(one, prepend_bos)[0] for one in text]).array()
+            return cast(RowsOfIds, Batch([self.to_tokens(one, prepend_bos)[0] for one in text], listed=True).array())
         if not prepend_bos:
             return np.array([self._session.prompt_ids(text, prepend_bos is None)], dtype=np.int64)
         bos = self.tokenizer.bos
@@ -86,14 +86,28 @@ class OpenedModel:
             raise InputError("this tokenizer has no BOS token")
         return np.array([[bos, *self.tokenizer.encode(text, add_special=False)]], dtype=np.int64)
 
+    @overload
+    def to_string(self, tokens: OnePrompt) -> str: ...
+    @overload
+    def to_string(self, tokens: SeveralPrompts) -> list[str]: ...
+    @overload
+    def to_string(self, tokens: Prompts) -> Any: ...
     def to_string(self, tokens: Prompts) -> Any:
-        """The text of one row of ids; a list for several rows."""
+        """The text of ids [position]; of ids [batch, position] and of a list of rows a list, also of one row."""
         batch = self._batch(tokens)
         texts = [self.tokenizer.decode(row) for row in batch.rows]
         return texts if batch.listed else texts[0]
 
+    @overload
+    def to_str_tokens(self, prompt: str | Sequence[int] | np.ndarray, prepend_bos: bool | None = None) -> list[str]: ...
+    @overload
+    def to_str_tokens(self, prompt: list[str] | tuple[str, ...] | Sequence[Sequence[int]], prepend_bos: bool | None = None) -> list[list[str]]: ...
+    @overload
+    def to_str_tokens(self, prompt: Prompts, prepend_bos: bool | None = None) -> Any: ...
     def to_str_tokens(self, prompt: Prompts, prepend_bos: bool | None = None) -> Any:
-        """The pieces of a text or of one row of ids, as the vocabulary spells them; a list of such lists for several texts."""
+        """The pieces of a text or of one row of ids ([position] or [1, position]), as the vocabulary spells them; a list of such
+        lists for a list of texts or of rows.
+        """
         if not isinstance(prompt, str) and isinstance(prompt, Sequence) and any(not isinstance(one, SupportsIndex) for one in prompt):
             return [self.to_str_tokens(one, prepend_bos) for one in cast(Sequence[Prompt], prompt)]
         return self.tokenizer.pieces(self._ids(prompt, prepend_bos))

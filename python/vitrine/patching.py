@@ -15,7 +15,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from .errors import InputError, ShapeError
 from .model import Model
 
 Item = TypeVar("Item")
-Sweep = Callable[..., Floats]
 Setter = Callable[[Floats, Sequence[int], Floats], Floats]
 
 __all__ = [
@@ -42,6 +41,15 @@ __all__ = [
     "layer_head_pattern_patch_setter", "layer_head_pos_pattern_patch_setter", "layer_head_vector_patch_setter",
     "layer_pos_head_vector_patch_setter", "layer_pos_patch_setter",
 ]
+
+
+class Sweep(Protocol):
+    """A value patched everywhere, one place at a time."""
+
+    def __call__(
+        self, model: Model, corrupted_tokens: Prompts, clean_cache: ActivationCache, patching_metric: Metric,
+        indices: Sequence[Sequence[int]] | None = None,
+    ) -> Floats: ...
 
 
 def generic_activation_patch(
@@ -364,7 +372,7 @@ def get_act_patch_attn_head_by_pos_every(
     def turned(*arguments: Any) -> Floats:
         return np.swapaxes(pattern(*arguments), 1, 2)
 
-    sweeps: list[Sweep] = [
+    sweeps: list[Callable[..., Floats]] = [
         get_act_patch_attn_head_out_by_pos, get_act_patch_attn_head_q_by_pos, get_act_patch_attn_head_k_by_pos,
         get_act_patch_attn_head_v_by_pos, turned]
     return _every(model, sweeps, corrupted_tokens, clean_cache, metric)
@@ -378,7 +386,7 @@ def get_act_patch_block_every(
     return _every(None, sweeps, model, corrupted_tokens, clean_cache, metric)
 
 
-def _every(of_heads: Model | None, sweeps: Sequence[Sweep], *arguments: Any) -> Floats:
+def _every(of_heads: Model | None, sweeps: Sequence[Callable[..., Floats]], *arguments: Any) -> Floats:
     if of_heads is not None:
         if of_heads.config.n_kv_heads != of_heads.config.n_heads:
             raise InputError("this model's heads share keys and values, so the sweeps have different sizes; run them one by one")

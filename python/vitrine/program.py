@@ -171,11 +171,17 @@ def _read(text: str) -> Any:
         raise RunError(f"the program wrote what is no JSON: {text[:200]!r}") from error
 
 
-def _output(command: str, arguments: list[str]) -> str:
-    """What the program writes to standard output."""
+def program_path() -> str:
+    """Where the program of this package is. Raises UsageError for an installation without it."""
     program = str(Path(__file__).with_name("vitrine"))
     if not os.path.isfile(program):
         raise UsageError(f"{program} is not there: this installation of the package has no program. `pip install .` builds it")
+    return program
+
+
+def _output(command: str, arguments: list[str]) -> str:
+    """What the program writes to standard output."""
+    program = program_path()
     try:
         # A session of its own, so that Ctrl-C of the terminal reaches it once, from here.
         child = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

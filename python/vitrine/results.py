@@ -38,6 +38,30 @@ class Generation(NamedTuple):
     finish_reason: str  # "stop": end token or stop string; "length": max_tokens, or the context is full
 
 
+class Generations(list[Generation]):
+    """Generated texts, one for each prompt: a list of them, and of each of their parts."""
+
+    @property
+    def text(self) -> list[str]:
+        """The text of each."""
+        return [one.text for one in self]
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """The new tokens of each."""
+        return [one.tokens for one in self]
+
+    @property
+    def logprobs(self) -> list[list[float]]:
+        """The log-probabilities of each."""
+        return [one.logprobs for one in self]
+
+    @property
+    def finish_reason(self) -> list[str]:
+        """Why each ended."""
+        return [one.finish_reason for one in self]
+
+
 class Hypothesis(NamedTuple):
     """A continuation that beam search found."""
 

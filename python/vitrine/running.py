@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
 from ._vitrine import Past
-from .arrays import Floats
-from .batches import Batch, Prompt, Prompts
+from .arrays import Doubles, Floats
+from .batches import Batch, OnePrompt, Prompt, Prompts, SeveralPrompts
 from .cache import ActivationCache
 from .errors import InputError, ShapeError, UsageError
 from .hook_functions import Hook
@@ -40,6 +40,46 @@ class KeyValueCache:
 
     def __repr__(self) -> str:
         return f"<KeyValueCache of {len(self)} tokens>"
+
+
+@overload
+def call(
+    model: OpenedModel, prompt: Prompts, return_type: Literal["logits"] = "logits", *, loss_per_token: bool = False,
+    start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
+    past_kv_cache: KeyValueCache | None = None,
+) -> Floats: ...
+
+
+@overload
+def call(
+    model: OpenedModel, prompt: Prompts, return_type: Literal["loss"], *, loss_per_token: Literal[False] = False,
+    start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
+    past_kv_cache: KeyValueCache | None = None,
+) -> float: ...
+
+
+@overload
+def call(
+    model: OpenedModel, prompt: Prompts, return_type: Literal["loss"], *, loss_per_token: Literal[True],
+    start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
+    past_kv_cache: KeyValueCache | None = None,
+) -> Doubles: ...
+
+
+@overload
+def call(
+    model: OpenedModel, prompt: Prompts, return_type: Literal["both"], *, loss_per_token: bool = False,
+    start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
+    past_kv_cache: KeyValueCache | None = None,
+) -> tuple[Floats, Any]: ...
+
+
+@overload
+def call(
+    model: OpenedModel, prompt: Prompts, return_type: ReturnType = "logits", *, loss_per_token: bool = False,
+    start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
+    past_kv_cache: KeyValueCache | None = None,
+) -> Any: ...
 
 
 def call(
@@ -109,6 +149,27 @@ def kv_cache(model: OpenedModel) -> KeyValueCache:
     return KeyValueCache(model)
 
 
+@overload
+def run_with_cache(
+    model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
+    return_type: Literal["logits"] = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+) -> tuple[Floats, ActivationCache]: ...
+
+
+@overload
+def run_with_cache(
+    model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
+    return_type: None, loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+) -> tuple[None, ActivationCache]: ...
+
+
+@overload
+def run_with_cache(
+    model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
+    return_type: ReturnType = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+) -> tuple[Any, ActivationCache]: ...
+
+
 def run_with_cache(
     model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
     return_type: ReturnType = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
@@ -149,6 +210,18 @@ def run_with_cache(
     return result, cache.remove_batch_dim() if remove_batch_dim else cache
 
 
+@overload
+def run_with_hooks(
+    model: OpenedModel, prompt: Prompts, fwd_hooks: Iterable[Hook] = (), return_type: Literal["logits"] = "logits", **options: Any,
+) -> Floats: ...
+
+
+@overload
+def run_with_hooks(
+    model: OpenedModel, prompt: Prompts, fwd_hooks: Iterable[Hook] = (), return_type: ReturnType = "logits", **options: Any,
+) -> Any: ...
+
+
 def run_with_hooks(
     model: OpenedModel, prompt: Prompts, fwd_hooks: Iterable[Hook] = (), return_type: ReturnType = "logits", **options: Any,
 ) -> Any:
@@ -178,11 +251,32 @@ def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions:
     return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
 
 
+@overload
+def attribute(
+    model: OpenedModel, prompt: OnePrompt, token: int | str | None = None, against: int | str | None = None, *,
+    baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
+) -> Attribution: ...
+
+
+@overload
+def attribute(
+    model: OpenedModel, prompt: SeveralPrompts, token: int | str | None = None, against: int | str | None = None, *,
+    baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
+) -> list[Attribution]: ...
+
+
+@overload
+def attribute(
+    model: OpenedModel, prompt: Prompts, token: int | str | None = None, against: int | str | None = None, *,
+    baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
+) -> Any: ...
+
+
 def attribute(
     model: OpenedModel, prompt: Prompts, token: int | str | None = None, against: int | str | None = None, *,
     baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
 ) -> Any:
-    """An Attribution, or a list of them for several prompts: which tokens the log-probability of `token` after the prompt depends
+    """An Attribution, or a list of them for a list of prompts and for ids [batch, position]: which tokens the log-probability of `token` after the prompt depends
     on. Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
 
     token     an id, or a text that is one token; None: the most likely

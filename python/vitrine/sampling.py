@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ._vitrine import sampling_options
+from .opened import OpenedModel
 from .whole_numbers import INT64, within
 
 
@@ -33,6 +34,21 @@ class Sampling(TypedDict, total=False):
     dry_sequence_breakers: Sequence[str] | None
     logit_bias: dict[int, float] | None
     seed: int
+
+
+class Generating(Sampling, total=False):
+    """All keyword arguments of generate() but fwd_hooks."""
+
+    stop: str | Sequence[str]
+    eos: Sequence[int] | None
+    ignore_eos: bool
+    lookup: int
+    draft: OpenedModel | None
+    draft_tokens: int
+    json_schema: dict[str, Any] | bool | str | None
+    regex: str | None
+    grammar: str | None
+    lark: str | None
 
 
 _IS_WHOLE = {name: whole for name, whole, _ in sampling_options()}
