@@ -3,11 +3,14 @@
 
 usage: run_notebook.py NOTEBOOK.ipynb... [--write]
 
-Cells run in order, in one namespace, in the notebook's folder. Numbers of the output that are written with a point or an exponent may
+Cells run in order, in one namespace, in the notebook's folder. The value of a cell's last line is shown as Jupyter shows it, by _repr_svg_,
+_repr_html_ or repr; of pictures the kind and the words of their texts are compared. Numbers of the output that are written with a point or an exponent may
 differ by one part in a hundred or by 0.002: processors round differently. Whole numbers must be the same. --write stores what the cells print as their outputs. Exit code 1 names the first cell that fails.
 """
 import argparse
+import ast
 import contextlib
+import html
 import io
 import json
 import os
@@ -42,6 +45,38 @@ def printed(cell):
     return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
 
 
+def shown(value):
+    """What Jupyter shows of a value, by its type; nothing for None."""
+    for kind, method in (("image/svg+xml", "_repr_svg_"), ("text/html", "_repr_html_")):
+        if callable(getattr(type(value), method, None)):
+            return {kind: getattr(value, method)()}
+    return {} if value is None else {"text/plain": repr(value)}
+
+
+def stored(cell):
+    """The same as it is stored in the notebook."""
+    for output in cell["outputs"]:
+        if output["output_type"] == "execute_result":
+            return {kind: "".join(text) for kind, text in output["data"].items()}
+    return {}
+
+
+def words(kind, text):
+    """What is compared: a picture's words, not where they are."""
+    if kind == "text/plain":
+        return text
+    without_tags = re.sub(r"<style.*?</style>|<[^>]*>", "\n", text, flags=re.DOTALL)
+    return html.unescape(re.sub(r"\s*\n\s*", "\n", without_tags)).strip()
+
+
+def run_cell(code, names, title):
+    """Runs the code; the value of its last line, or None."""
+    tree = ast.parse(code, title)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";") else None
+    exec(compile(tree, title, "exec"), names)
+    return None if last is None else eval(compile(ast.Expression(last.value), title, "eval"), names)
+
+
 def run(path, write):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     names = {"__name__": "__main__"}
@@ -53,7 +88,7 @@ def run(path, write):
             out = io.StringIO()
             try:
                 with contextlib.redirect_stdout(out):
-                    exec(compile(source_of(cell), f"{path.name}, cell {number}", "exec"), names)
+                    result = shown(run_cell(source_of(cell), names, f"{path.name}, cell {number}"))
             except (Exception, SystemExit):  # a cell that ends the program would end this one as if all was well
                 traceback.print_exc()
                 sys.exit(f"{path}: cell {number} fails")
@@ -62,8 +97,16 @@ def run(path, write):
                 cell["execution_count"] = number
                 lines = text.splitlines(keepends=True)
                 cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": lines}] if lines else []
-            elif not same(printed(cell), text):
-                sys.exit(f"{path}: cell {number} prints\n{text}\nbut the notebook has\n{printed(cell)}\nIf that is right, run this script with --write.")
+                if result:
+                    data = {kind: shown_text.splitlines(keepends=True) for kind, shown_text in result.items()}
+                    cell["outputs"].append({"data": data, "execution_count": number, "metadata": {}, "output_type": "execute_result"})
+                continue
+            before_it = stored(cell)
+            found = [("prints", printed(cell), text)]
+            found += [("shows", words(kind, before_it.get(kind, "")), words(kind, result.get(kind, ""))) for kind in {**before_it, **result}]
+            for verb, expected, now in found:
+                if not same(expected, now):
+                    sys.exit(f"{path}: cell {number} {verb}\n{now}\nbut the notebook has\n{expected}\nIf that is right, run this script with --write.")
     finally:
         os.chdir(before)
     if write:

@@ -18,6 +18,7 @@
 #include "autoencoders.h"
 #include "collecting.h"
 #include "errors.h"
+#include "generate/chat.h"
 #include "generate/generate.h"
 #include "generate/together.h"
 #include "gradients.h"
@@ -329,6 +330,19 @@ nb::list predict(Session& session, const Ids& ids, int64_t top, bool all_positio
   return result;
 }
 
+/// A conversation by the model's chat template, or by `source`: its text and its ids.
+nb::tuple chat(const Session& session, const nb::str& messages, const nb::str& tools, const nb::str& variables, bool answer,
+               const nb::str& begun, const std::optional<nb::str>& source) {
+  const Conversation conversation{.messages = OrderedJson::parse(utf8(messages)),
+                                  .tools = OrderedJson::parse(utf8(tools)),
+                                  .variables = OrderedJson::parse(utf8(variables)),
+                                  .answer = answer,
+                                  .begun = utf8(begun)};
+  const ChatFormat format(session.engine, source ? std::optional(utf8(*source)) : std::nullopt, "chat_template");
+  const Rendered rendered = format.rendered(conversation);
+  return nb::make_tuple(text(rendered.text), format.ids_of(rendered));
+}
+
 nb::tuple generate_text(Session& session, const Ids& ids, const GenerateOptions& options, const HookCalls& hooks) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
   Generation made;
@@ -576,6 +590,12 @@ void bind_model(nb::module_& m) {
             return s.engine.prompt_ids(utf8(prompt), add_special);
           },
           nb::arg("text"), nb::arg("add_special"))
+      .def(
+          "piece", [](const Session& s, int32_t token) { return text(piece_of(s.engine, token)); }, nb::arg("token"))
+      .def("chat", &chat, nb::arg("messages"), nb::arg("tools"), nb::arg("variables"), nb::arg("answer"), nb::arg("begun"),
+           nb::arg("template").none(),
+           nb::sig("def chat(self, messages: str, tools: str, variables: str, answer: bool, begun: str, template: str | None) -> "
+                   "tuple[str, list[int]]"))
       .def_prop_ro("end_tokens", [](const Session& s) { return s.engine.end_tokens(); })
       .def("run", &run, nb::arg("ids"), nb::arg("lengths"), nb::arg("requests"), nb::arg("hooks"), nb::kw_only(),
            nb::arg("allow_nan"), nb::arg("losses"), nb::arg("start_layer"), nb::arg("stream").none(), nb::arg("past").none(),

@@ -19,6 +19,7 @@ from .attribution_graphs import AttributionGraph, Transcoders, load_transcoders
 from .autoencoders import SparseAutoencoder, load_sae, train_sae
 from .cache import ActivationCache
 from .collecting import Activations
+from .curves import TrainingCurves
 from .editing import EditableWeight, Weights
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
@@ -27,13 +28,16 @@ from .hook_functions import HookPoint
 from .merging import merge, merge_plan
 from .model import Model, load
 from .program import run, train
-from .results import Attribution, Config, Effects, Generation, Generations, Hypothesis, NextToken, Prediction
+from .results import (
+    AttentionPatterns, Attribution, Config, Effects, Generation, Generations, Hypothesis, NextToken, Prediction, Predictions, TokenLosses,
+)
 from .running import KeyValueCache
 
 __all__ = [
-    "ActivationCache", "Activations", "Attribution", "AttributionGraph", "Config", "EditableWeight", "Effects", "Error",
-    "FactoredMatrix", "FileError", "Floats", "Generation", "Generations", "HookPoint", "Hypothesis", "Ids", "InputError", "KeyValueCache", "MissingFileError",
-    "Model", "NextToken", "Prediction", "RunError", "ShapeError", "SparseAutoencoder", "TextStream", "Tokenizer", "Transcoders",
-    "UsageError", "Weights", "__version__", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching",
-    "run", "torch_hook", "train", "train_sae",
+    "ActivationCache", "Activations", "AttentionPatterns", "Attribution", "AttributionGraph", "Config", "EditableWeight",
+    "Effects", "Error", "FactoredMatrix", "FileError", "Floats", "Generation", "Generations", "HookPoint", "Hypothesis", "Ids",
+    "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "Predictions", "RunError", "ShapeError",
+    "SparseAutoencoder", "TextStream", "TokenLosses", "Tokenizer", "TrainingCurves", "Transcoders", "UsageError", "Weights",
+    "__version__", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook",
+    "train", "train_sae",
 ]

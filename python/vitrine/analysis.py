@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from .batches import Prompt
+from .documents import Circuits, Comparison, Document
 from .opened import OpenedModel
 from .program import written
 from .result_types import CircuitTable, ModelComparison
@@ -24,10 +25,9 @@ def circuits(
                  qk and ov with singular_values, rank and frobenius
     composition  composition scores of each head with later heads: from_layer, from_head, to_layer, to_head, q, k, v
     """
-    found: CircuitTable = model._session.circuits(
+    return cast(CircuitTable, Circuits(model._session.circuits(
         None if layer is None else within("layer", layer, 0, INT64), None if head is None else within("head", head, 0, INT64),
-        within("offset", offset, 0, INT64), composition)
-    return found
+        within("offset", offset, 0, INT64), composition)))
 
 
 def compare(model: OpenedModel, other: OpenedModel, prompt: Prompt, *, threshold: float = 1e-3) -> ModelComparison:
@@ -41,8 +41,7 @@ def compare(model: OpenedModel, other: OpenedModel, prompt: Prompt, *, threshold
     """
     for one in (model, other):
         one._without_hooks("compare")
-    found: ModelComparison = model._session.compare(other._session, model._one(prompt), float(threshold))
-    return found
+    return cast(ModelComparison, Comparison(model._session.compare(other._session, model._one(prompt), float(threshold))))
 
 
 def intervene(
@@ -56,5 +55,4 @@ def intervene(
     number = within("top", top, 1, 1 << 20)
     with written(recipe, "the recipe") as path:
         document = model._session.intervene(os.fsencode(path), number, all_positions)
-    found: dict[str, Any] = json.loads(document)
-    return found
+    return Document(json.loads(document))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from ._vitrine import Graph, TranscoderSet, make_transcoder_set, read_transcoder
 from .arrays import Bools, Doubles, Floats
 from .autoencoders import SparseAutoencoder
 from .batches import Prompt
+from .drawing import Dot, node_graph
 from .errors import InputError
 from .opened import OpenedModel
 from .whole_numbers import INT32, INT64, within
@@ -79,6 +81,28 @@ class PrunedGraph:
             mask[target, source] = True
         return mask
 
+    def __repr__(self) -> str:
+        return f"<pruned graph: {int(self.node_mask.sum())} of {len(self.node_mask)} nodes, {len(self.edges)} edges>"
+
+    def _repr_html_(self) -> str:
+        """Positions beside each other, layers above each other; of more than 400 edges the strongest."""
+        pieces, nodes = self.document["metadata"]["prompt_tokens"], self.document["nodes"]
+        layers = max((int(node["layer"]) - 1 for node in nodes if node["feature_type"] == "logit"), default=0)
+        number = {node["node_id"]: i for i, node in enumerate(nodes)}
+        in_cell = Counter((node["ctx_idx"], node["layer"]) for node in nodes)
+        before: Counter[tuple[int, str]] = Counter()
+        dots = []
+        for node in nodes:
+            cell = node["ctx_idx"], node["layer"]
+            beside = (before[cell] - (in_cell[cell] - 1) / 2) * min(0.16, 0.8 / in_cell[cell])
+            before[cell] += 1
+            reached = node["influence"]
+            dots.append(Dot(node["ctx_idx"] + beside, 0 if node["layer"] == "E" else 1 + min(int(node["layer"]), layers),
+                            node["clerp"] or f"{node['feature_type']} {node['jsNodeId']}", node["token_prob"] if reached is None else 1 - reached))
+        links = sorted(self.document["links"], key=lambda link: -abs(link["weight"]))[:400]
+        edges = [(number[link["source"]], number[link["target"]], float(link["weight"])) for link in links]
+        return node_graph(dots, edges, pieces, ["token", *(f"L{layer}" for layer in range(layers)), "logit"])
+
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The document as text, also written to `path`. A folder gets <slug>.json and graph-metadata.json, the list that
         circuit-tracer's viewer shows.
@@ -131,6 +155,9 @@ class AttributionGraph:
 
     def __repr__(self) -> str:
         return f"<vitrine.AttributionGraph of {self.prompt!r}: {self.effects.shape[1]} nodes>"
+
+    def _repr_html_(self) -> str:
+        return self.prune()._repr_html_()
 
     @property
     def adjacency(self) -> Floats:

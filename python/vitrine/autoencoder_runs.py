@@ -223,7 +223,7 @@ def run_with_cache_with_saes(
     with _spliced(model, several, use_error_term, (), kept, wanted):
         logits, cache = run_with_cache(model, prompt, asked, **options)
     values = {} if others == [] else dict(cache)
-    made = ActivationCache({**values, **kept}, model, lengths=cache._lengths)
+    made = ActivationCache({**values, **kept}, model, lengths=cache._lengths, tokens=cache._tokens)
     return logits, made.remove_batch_dim() if remove else made
 
 

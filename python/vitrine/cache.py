@@ -13,6 +13,7 @@ from ._vitrine import hook_alias
 from .arrays import ArrayLike, Floats, Ids
 from .errors import InputError, ShapeError, UsageError
 from .opened import OpenedModel
+from .results import AttentionPatterns
 from .weights import Norm, weight
 
 Key = str | tuple[str, int] | tuple[str, int, str]
@@ -37,12 +38,14 @@ class ActivationCache(Mapping[str, Floats]):
 
     def __init__(
         self, values: dict[str, Floats], model: OpenedModel, has_batch_dim: bool = True, lengths: Sequence[int] | Ids | None = None,
+        tokens: Sequence[Ids] | None = None,
     ) -> None:
         self._values = values
         self._of: OpenedModel | bytes | None = model  # bytes: pickled, and not opened yet
         self._n_layers = model.config.n_layers
         self.has_batch_dim = has_batch_dim
         self._lengths = None if lengths is None else np.array(lengths, np.int64)
+        self._tokens = tokens
 
     @property
     def lengths(self) -> Ids:
@@ -117,6 +120,17 @@ class ActivationCache(Mapping[str, Floats]):
             raise InputError("the model has no layers")
         return np.stack([self[name, layer] for layer in range(self._n_layers)])
 
+    def attention(self, layer: int, row: int = 0) -> AttentionPatterns:
+        """The patterns of a layer's heads for one prompt of the batch, with its tokens: a notebook draws them."""
+        pattern = self["pattern", layer]
+        pattern = pattern[row] if self.has_batch_dim else pattern
+        if self._tokens is None:
+            raise UsageError("this cache was made without tokens=, which name the rows and columns of a pattern")
+        ids = self._tokens[row]
+        if pattern.ndim != 3 or min(pattern.shape[1:]) < len(ids):
+            raise InputError(f"the pattern is {list(pattern.shape)} for {len(ids)} tokens; capture all of its positions")
+        return AttentionPatterns(layer % self._n_layers, pattern[:, : len(ids), : len(ids)], self._model._pieces(ids))
+
     def remove_batch_dim(self) -> ActivationCache:
         """The same values without their batch axis, which must be 1. Views of the same numbers."""
         if not self.has_batch_dim:
@@ -124,7 +138,7 @@ class ActivationCache(Mapping[str, Floats]):
         for name, value in self._values.items():
             if value.shape[0] != 1:
                 raise InputError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be removed")
-        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self._lengths)
+        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self._lengths, self._tokens)
 
     def apply_slice_to_batch_dim(self, batch_slice: Positions) -> ActivationCache:
         """The values of some rows of the batch: an index removes the axis, a slice or a list keeps it. Views where possible."""
@@ -135,7 +149,8 @@ class ActivationCache(Mapping[str, Floats]):
         which = _index(batch_slice)
         rows = {name: value[which] for name, value in self._values.items()}
         lengths = None if self._lengths is None else np.atleast_1d(self._lengths[which])
-        return ActivationCache(rows, self._model, not isinstance(which, int), lengths)
+        tokens = None if self._tokens is None else [self._tokens[i] for i in np.atleast_1d(np.arange(len(self._tokens))[which])]
+        return ActivationCache(rows, self._model, not isinstance(which, int), lengths, tokens)
 
     def compute_head_results(self) -> None:
         """Adds attn.hook_result, what each head adds [batch, position, head, d_model], of every layer with attention that lacks it.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from ._vitrine import MergeRequest
+from .documents import Document
 from .errors import InputError, UsageError
 from .model import Model
 from .whole_numbers import INT64, within
@@ -73,8 +74,7 @@ def merge_plan(
     """
     request = _request(config, resume=False, force=False, random_seed=0, out_shard_size=out_shard_size,
                        allow_missing=allow_missing, allow_nan=False, allow_crimes=allow_crimes, threads=threads)
-    plan: dict[str, Any] = json.loads(request.plan())
-    return plan
+    return Document(json.loads(request.plan()))
 
 
 def _request(config: Recipe, *, random_seed: int, out_shard_size: int | str, threads: int, **flags: bool) -> MergeRequest:

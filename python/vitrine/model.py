@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import (
-    analysis, attribution_graphs, autoencoder_runs, collecting, editing, generating, hook_gradients, hooking, program, prompts, running, structure,
+    analysis, attribution_graphs, autoencoder_runs, chatting, collecting, editing, generating, hook_gradients, hooking, program, prompts, running, structure,
     weights,
 )
 from ._vitrine import Session
@@ -103,6 +103,7 @@ class Model(OpenedModel):
     run_with_cache = running.run_with_cache
     run_with_hooks = running.run_with_hooks
     predict = running.predict
+    token_losses = running.token_losses
     attribute = running.attribute
     kv_cache = running.kv_cache
     generate = generating.generate
@@ -111,6 +112,7 @@ class Model(OpenedModel):
     get_token_position = prompts.get_token_position
     test_prompt = prompts.test_prompt
     loss_fn = prompts.loss_fn
+    apply_chat_template = chatting.apply_chat_template
 
     # Hooks
     hooks = hooking.hooks

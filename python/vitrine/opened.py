@@ -112,6 +112,10 @@ class OpenedModel:
             return [self.to_str_tokens(one, prepend_bos) for one in cast(Sequence[Prompt], prompt)]
         return self.tokenizer.pieces(self._ids(prompt, prepend_bos))
 
+    def _pieces(self, ids: Ids) -> list[str]:
+        """Of each id; "" for those without a piece, and without a tokenizer."""
+        return [self._session.piece(int(token)) for token in ids]
+
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token: " the". Raises InputError with the pieces if it is several tokens."""
         return self.tokenizer.single_token(text)

@@ -3,6 +3,8 @@ result."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +21,8 @@ from typing import IO, Any
 import numpy as np
 
 from .batches import Prompts
+from .curves import LiveCurves, TrainingCurves, folder_of
+from .documents import Document, Picture
 from .errors import FileError, InputError, RunError, UsageError
 from .opened import OpenedModel
 
@@ -39,19 +43,30 @@ def run(command: str, *words: str | os.PathLike[str], json: bool | None = None, 
     document = not command.startswith(_NO_JSON) if json is None else json
     arguments = command.split() + [text for name, value in options.items() for text in _option(name, value)]
     arguments += ["--json"] if document else []
-    text = _output(command, [*arguments, "--", *map(_word, words)] if words else arguments)
-    return _read(text) if document else text
+    return _run(command, arguments, words, document)
+
+
+def _run(command: str, arguments: list[str], words: Sequence[Any], document: bool, between: Callable[[], None] | None = None) -> Any:
+    """between: called now and then while the program runs."""
+    text = _output(command, [*arguments, "--", *map(_word, words)] if words else arguments, between)
+    found = _read(text) if document else text
+    return Document(found) if isinstance(found, dict) else found
 
 
 def train(config: str | os.PathLike[str] | Mapping[str, Any], *, resume: bool = False) -> Any:
-    """Trains a model, as `vitrine train` does (docs/training.md): a dict with the run's folder and its losses.
+    """Trains a model, as `vitrine train` does (docs/training.md): a dict with the run's folder and its losses. In a notebook, curves
+    of the losses grow while it runs; TrainingCurves shows those of any run.
 
     config  the path of a configuration; or the configuration, as YAML (text of more than one line) or as a dict. Paths in it are
             relative to the working directory
     resume  continue from the newest checkpoint; the result is bit-identical to an uninterrupted run
     """
     with written(config, "the configuration") as path:
-        return run("train", path, resume=resume)
+        live = LiveCurves(folder_of(config))
+        try:
+            return _run("train", ["train", *_option("resume", resume), "--json"], [path], True, live.update)
+        finally:
+            live.update()
 
 
 @contextmanager
@@ -88,11 +103,21 @@ def picture(
     head: int | None = None, position: int | None = None, words: Sequence[str] | None = None, sum: str | None = None,
 ) -> Any:
     """One picture of the walk-through (docs/pictures.md; run("picture", list=True) lists them): its data as a dict, the picture
-    itself in ["pictures"][name]. out: a file that ends in .svg or .json, which is written instead.
+    itself in ["pictures"][name]. A notebook shows it; .svg is its text. out: a file that ends in .svg or .json, which is written instead.
     """
     options = {"out": out, "layer": layer, "head": head, "position": position, "sum": sum,
                "words": None if words is None else ",".join(words)}
-    return _command(model, "picture", [name], prompt, None if out is None else False, options) or None
+    found = _command(model, "picture", [name], prompt, None if out is None else False, options)
+    if not found:
+        return None
+
+    def draw() -> str:
+        with tempfile.TemporaryDirectory(prefix="vitrine-") as folder:
+            path = os.path.join(folder, "picture.svg")
+            _command(model, "picture", [name], prompt, False, {**options, "out": path}, quiet=True)
+            return Path(path).read_text(encoding="utf-8")
+
+    return Picture(found, name, draw)
 
 
 def explain(model: OpenedModel, prompt: Prompts | None, out: str | os.PathLike[str], *, gradients: bool = True) -> None:
@@ -124,6 +149,7 @@ def eval_compare(model: OpenedModel, other: str | os.PathLike[str], file: str | 
 
 def _command(
     model: OpenedModel, command: str, words: list[str], prompt: Prompts | None, document: bool | None, options: dict[str, Any],
+    quiet: bool = False,
 ) -> Any:
     if model._opened is None:
         raise UsageError(f"{command} opens a model's file, and this model is in memory alone; merge it with out= and load that")
@@ -135,7 +161,8 @@ def _command(
         words = [*words, prompt]
     elif prompt is not None:
         options = {**options, "tokens": ",".join(str(token) for token in model._one(prompt))}
-    return run(command, *words, json=document, **opened, **options)
+    with contextlib.redirect_stderr(io.StringIO()) if quiet else contextlib.nullcontext():
+        return run(command, *words, json=document, **opened, **options)
 
 
 def _option(name: str, value: Any) -> list[str]:
@@ -179,7 +206,7 @@ def program_path() -> str:
     return program
 
 
-def _output(command: str, arguments: list[str]) -> str:
+def _output(command: str, arguments: list[str], between: Callable[[], None] | None = None) -> str:
     """What the program writes to standard output."""
     program = program_path()
     try:
@@ -193,7 +220,7 @@ def _output(command: str, arguments: list[str]) -> str:
     listener = threading.Thread(target=_listen, args=(child.stderr, ("vitrine: ", f"vitrine {command}: "), said), daemon=True)
     listener.start()
     try:
-        text = _until_end(child, child.stdout)
+        text = _until_end(child, child.stdout, between)
     finally:
         if child.poll() is None:
             child.kill()
@@ -210,7 +237,7 @@ def _output(command: str, arguments: list[str]) -> str:
     raise (InputError if child.returncode == 2 else RunError)(_in_words_of_python(message))
 
 
-def _until_end(child: subprocess.Popen[str], stdout: IO[str]) -> str:
+def _until_end(child: subprocess.Popen[str], stdout: IO[str], between: Callable[[], None] | None) -> str:
     """Reads until the program ends. Ctrl-C goes to the program first, and is raised when it has ended; a second one ends it at once."""
     pieces: list[str] = []
     reader = threading.Thread(target=lambda: pieces.append(stdout.read()), daemon=True)
@@ -219,6 +246,8 @@ def _until_end(child: subprocess.Popen[str], stdout: IO[str]) -> str:
     while reader.is_alive() or child.poll() is None:
         try:
             reader.join(0.1)
+            if between is not None:
+                between()
             if not reader.is_alive():
                 child.wait(0.1)
         except subprocess.TimeoutExpired:

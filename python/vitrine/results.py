@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
 import numpy as np
 
 from .arrays import Doubles, Floats
+from .drawing import Cell, colored_tokens, grids, table
 
 
 class NextToken(NamedTuple):
@@ -27,6 +30,50 @@ class Prediction(NamedTuple):
 
     position: int
     top: list[NextToken]  # most likely first
+
+
+class Predictions(list[Prediction]):
+    """What the model expects after each of several positions; pieces: what is at these positions. A notebook shows a table."""
+
+    def __init__(self, predictions: Iterable[Prediction], pieces: Sequence[str]) -> None:
+        super().__init__(predictions)
+        self.pieces = list(pieces)
+
+    def _repr_html_(self) -> str:
+        most = min(max((len(one.top) for one in self), default=0), 10)
+        rows: list[list[Cell | str]] = [[str(one.position), piece, *(Cell(f"{token.piece} {token.prob:.1%}", 0.8 * token.prob) for token in one.top[:most])]
+                for one, piece in zip(self, self.pieces, strict=True)]
+        return table(["position", "token", *(f"{i + 1}." for i in range(most))], rows)
+
+
+class TokenLosses(NamedTuple):
+    """What each token of a prompt cost the model. A notebook shows the text, the more expensive tokens in stronger color."""
+
+    pieces: list[str]  # all of them; "" without a tokenizer
+    tokens: list[int]
+    losses: Doubles  # [position - 1], in nats: of each token but the first, given those before it
+
+    def _repr_html_(self) -> str:
+        most = max(float(self.losses.max(initial=0)), 1e-9)
+        costs = [math.nan, *self.losses.tolist()]
+        notes = [f"token {token}" + ("" if math.isnan(cost) else f": {cost:.3f} nats, probability {math.exp(-cost):.2%}")
+                 for token, cost in zip(self.tokens, costs, strict=True)]
+        mean = f"mean {self.losses.mean():.3f} nats" if len(self.losses) else "one token, which has no loss"
+        return colored_tokens(self.pieces, [-cost / most for cost in costs], notes) + f"<div>{mean}, at most {most:.2f}</div>"
+
+
+class AttentionPatterns(NamedTuple):
+    """Where the heads of a layer look. A notebook shows a grid for each head: rows are queries, columns keys."""
+
+    layer: int
+    pattern: Floats  # [head, query, key]
+    pieces: list[str]  # of the prompt's tokens
+
+    def _repr_html_(self) -> str:
+        return grids(self.pattern, [f"L{self.layer}H{head}" for head in range(len(self.pattern))], self.pieces, self.pieces, largest=1.0)
+
+    def __repr__(self) -> str:
+        return f"<patterns of layer {self.layer}: {len(self.pattern)} heads, {len(self.pieces)} tokens>"
 
 
 class Generation(NamedTuple):

@@ -18,7 +18,7 @@ from .hook_requests import NamesFilter, Slice, apart_from_logits, sliced
 from .hooking import HookSet, calls_of, hooks
 from .input_hooks import apart_from_inputs
 from .opened import OpenedModel
-from .results import Attribution, NextToken, Prediction
+from .results import Attribution, NextToken, Prediction, Predictions, TokenLosses
 from .whole_numbers import INT64, within
 
 ReturnType = Literal["logits", "loss", "both"] | None
@@ -206,7 +206,7 @@ def run_with_cache(
         if slices:  # of every row, or of none
             whole = all(cut == slice(0, length) for cut, length in zip(slices, batch.lengths, strict=True))
             values["hook_logits"] = logits if whole else _cut(logits, slices)
-    cache = ActivationCache(values, model, lengths=batch.lengths)
+    cache = ActivationCache(values, model, lengths=batch.lengths, tokens=batch.rows)
     return result, cache.remove_batch_dim() if remove_batch_dim else cache
 
 
@@ -245,10 +245,19 @@ def run(
     return {**values, **kept}, scores
 
 
-def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> list[Prediction]:
+def predict(model: OpenedModel, prompt: Prompt, top: int = 10, *, all_positions: bool = False) -> Predictions:
     """The top most likely tokens after the prompt, or after each of its tokens."""
-    found = model._session.predict(model._one(prompt), within("top", top, 1, INT64), all_positions, calls_of(model))
-    return [Prediction(position, [NextToken(*token) for token in likeliest]) for position, likeliest in found]
+    ids = model._one(prompt)
+    found = model._session.predict(ids, within("top", top, 1, INT64), all_positions, calls_of(model))
+    pieces = model._pieces(ids)
+    return Predictions((Prediction(position, [NextToken(*token) for token in most_likely]) for position, most_likely in found),
+                       [pieces[position] for position, _ in found])
+
+
+def token_losses(model: OpenedModel, prompt: Prompt) -> TokenLosses:
+    """What each token of the prompt costs, in nats: model(prompt, "loss", loss_per_token=True) with the tokens, to be shown."""
+    ids = model._one(prompt)
+    return TokenLosses(model._pieces(ids), ids.tolist(), call(model, ids, "loss", loss_per_token=True)[0])
 
 
 @overload
