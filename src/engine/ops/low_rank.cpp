@@ -145,21 +145,31 @@ void whole_part(Context& ctx, const Tensor& x, const Weight& w, const LowRank& a
 
 // DoRA ----------------------------------------------------------------------------------------------------------------
 
-// Length of row j of W + scale · B A, and r.
+// row += scale · row `out` of B A
+void add_product(const LowRank& adapter, int64_t out, float* row) {
+  for (int64_t k = 0; k < adapter.A.out; ++k)
+    kernels().add_scaled(reinterpret_cast<const float*>(adapter.A.stored_row(k)),
+                         static_cast<float>(adapter.scale * adapter.B.at<double>(out, k)), static_cast<size_t>(adapter.A.in),
+                         row);
+}
+
+// Length of row `out` of W + scale · B A, and r.
 struct Magnitude {
   float length, ratio;
 };
-Magnitude magnitude_of(const Weight& w, const LowRank& adapter, int64_t j, float* row) {
+Magnitude magnitude_of(const LowRank& adapter, int64_t out, const float* sum) {
+  const double length = std::sqrt(kernels().sum_of_squares(sum, static_cast<size_t>(adapter.A.in)));
+  return {static_cast<float>(length), static_cast<float>(adapter.magnitude.at<double>(out) / length)};
+}
+// The same of a stored W; `row` [in] is scratch.
+Magnitude magnitude_of(const Weight& w, const LowRank& adapter, int64_t out, float* row) {
   if (w.by_columns || w.dtype == DType::f64) {
-    for (int64_t i = 0; i < w.in; ++i) row[i] = w.at<float>(j, i);
+    for (int64_t i = 0; i < w.in; ++i) row[i] = w.at<float>(out, i);
   } else {
-    kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(j), static_cast<size_t>(w.in), row);
+    kernels().widen[static_cast<size_t>(w.dtype)](w.stored_row(out), static_cast<size_t>(w.in), row);
   }
-  LowRank sum = adapter;
-  sum.magnitude = {};
-  add_merged(sum, j, row);
-  const double length = std::sqrt(kernels().sum_of_squares(row, static_cast<size_t>(w.in)));
-  return {static_cast<float>(length), static_cast<float>(adapter.magnitude.at<double>(j) / length)};
+  add_product(adapter, out, row);
+  return magnitude_of(adapter, out, row);
 }
 
 // The magnitudes of outputs [first, first + n).
@@ -464,11 +474,9 @@ void add_merged(const LowRank& adapter, int64_t out, float* row) {
       std::memcpy(row, adapter.A.stored_row(found - adapter.rows.begin()), width * sizeof(float));
     return;
   }
-  for (int64_t k = 0; k < adapter.A.out; ++k)
-    kernels().add_scaled(reinterpret_cast<const float*>(adapter.A.stored_row(k)),
-                         static_cast<float>(adapter.scale * adapter.B.at<double>(out, k)), width, row);
+  add_product(adapter, out, row);
   if (!adapter.magnitude) return;
-  const auto ratio = static_cast<float>(adapter.magnitude.at<double>(out) / std::sqrt(kernels().sum_of_squares(row, width)));
+  const float ratio = magnitude_of(adapter, out, row).ratio;
   for (size_t i = 0; i < width; ++i) row[i] *= ratio;
 }
 
