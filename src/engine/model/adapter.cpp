@@ -51,7 +51,13 @@ bool parts_embedding(const OpenedModel& opened, const AdapterOptions& options) {
   const EmbeddingNames names = embedding_names(*opened.model);
   for (const std::vector<std::string>* list : {&options.targets, &options.saved})
     for (const std::string& target : *list)
-      if (names.embedding.ends_with(target) || names.head.ends_with(target)) return true;
+      if (names.embedding.ends_with(target) || names.head.ends_with(target)) {
+        if (!options.tokens.empty())
+          throw InputError(
+              "lora.trainable_token_indices has tokens of a tied embedding, which are those of the head too, and \"" + target +
+              "\" changes one of the two another way; both together are not supported");
+        return true;
+      }
   return false;
 }
 
@@ -280,7 +286,9 @@ int64_t Adapter::parameter_count() const {
 
 void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed) {
   if (opened.model->shape().tied && !options.tied && parts_embedding(opened, options)) untie(opened);
+  const bool tied = opened.model->shape().tied;
   Adapter::Parts parts;
+  if (tied) parts.tied_head = embedding_names(*opened.model).head;
   std::vector<Module> all = modules_of(opened);
   std::vector<Module>& chosen = parts.modules;
   std::vector<std::string> names = last_names(all);
@@ -293,11 +301,17 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
     if (target != kAllLinear && std::none_of(all.begin(), all.end(), [&](const Module& m) { return named_by(target, m); }))
       throw InputError("lora.targets: \"" + target + "\" names no matrix of " + opened.files.name + "; did you mean \"" +
                        nearest(target, known) + "\"? There are " + joined(names) + ", and all-linear for all of them");
+  const auto named = [&](const Module& m) {
+    return std::any_of(options.targets.begin(), options.targets.end(),
+                       [&](const std::string& target) { return named_by(target, m); });
+  };
+  const bool head_named =
+      std::any_of(all.begin(), all.end(), [&](const Module& m) { return m.name == parts.tied_head && named(m); });
   for (size_t index = 0; index < all.size(); ++index) {
     Module& m = all[index];
-    if (std::none_of(options.targets.begin(), options.targets.end(),
-                     [&](const std::string& target) { return named_by(target, m); }))
-      continue;
+    const bool tied_embedding = tied && m.lookup && m.ours == "W_E";
+    if (tied && m.name == parts.tied_head) continue;  // it is the embedding
+    if (!named(m) && !(tied_embedding && head_named)) continue;
     // One row is the gate of a shared expert, which all-linear does not mean.
     if (m.out == 1 && std::find(options.targets.begin(), options.targets.end(), kAllLinear) != options.targets.end()) continue;
     if (options.rank > std::min(m.in, m.out))
@@ -311,7 +325,7 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
       m.values[static_cast<size_t>(i)] = m.lookup ? static_cast<float>(normals_from(words)[static_cast<size_t>(i % 4)])
                                                   : (2 * uniform_from(words[static_cast<size_t>(i % 4)]) - 1) * bound;
     }
-    m.also_head = m.lookup && opened.model->shape().tied;
+    m.also_head = tied_embedding;
     if (options.dora) fresh_magnitudes(m);
     chosen.push_back(std::move(m));
   }
@@ -319,7 +333,7 @@ void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint6
   check_dropout(options, chosen);
   parts.wholes = fresh_wholes(opened, options, chosen);
   if (!options.tokens.empty()) {
-    parts.tokens.push_back(tokens_of(opened, embedding_names(*opened.model).embedding, options.tokens));
+    parts.tokens.push_back(tokens_of(opened, embedding_names(*opened.model).embedding, options.tokens, tied));
     fill_tokens(parts.tokens.back());
   }
   attach_adapter(opened, std::make_shared<Adapter>(options, std::move(parts), ""));

@@ -12,6 +12,9 @@
 
 namespace vitrine {
 
+/// Of adapters in files and in configurations.
+inline constexpr int64_t kLargestRank = 1 << 16;
+
 /// What a fresh adapter is to be. Defaults are PEFT's.
 struct AdapterOptions {
   enum class Bias : uint8_t { none, all, of_targets };
@@ -20,7 +23,8 @@ struct AdapterOptions {
   bool rslora = false;  // scale alpha / sqrt(rank) (arXiv:2312.03732) instead of alpha / rank
   double dropout = 0;   // of what A reads, in training
   /// Modules of the Hugging Face file, each whole or the end of its name: "q_proj", "mlp.c_proj"; "all-linear": every matrix
-  /// of every block. "experts.gate_up_proj" and "experts.down_proj": those matrices of all experts, each with an A and a B.
+  /// but embeddings and head. "experts.gate_up_proj" and "experts.down_proj": those matrices of all experts, each with an A and a
+  /// B.
   std::vector<std::string> targets;
   bool dora = false;                    // a magnitude for each output beside A and B (ops/low_rank.h)
   Bias bias = Bias::none;               // which biases of the model learn too
@@ -41,11 +45,12 @@ class Adapter {
     int64_t layer = -1;       // of the block it belongs to
     int64_t in = 0, out = 0;  // of the whole matrix
     int64_t rank = 0;
+    double alpha = 0;                 // of its scale
     bool by_columns = false;          // the Hugging Face file stores [in, out]
     int64_t experts = 1;              // it holds so many matrices [out, in], each with an A and a B of its own
     bool of_parameter = false;        // PEFT adapts a parameter of a module instead of a module
-    bool lookup = false;              // the embedding, whose A and B PEFT has transposed and exchanged
-    bool outside = false;             // it is in no block: the embedding or the head
+    bool lookup = false;              // an embedding, whose A and B PEFT has transposed and exchanged
+    bool outside = false;             // an embedding or the head, which all-linear does not mean
     bool also_head = false;           // a tied embedding that stays so: what is beside it is beside the head
     bool dora = false;                // with a magnitude for each output
     bool inner = false;               // of the two parameters of a module, the one whose tensors PEFT calls base_layer's
@@ -95,6 +100,7 @@ class Adapter {
     std::vector<Module> modules;
     std::vector<Whole> wholes;
     std::vector<Tokens> tokens;
+    std::string tied_head = {};  // the head's module where the embedding's tensor is the head's too; empty: each has its own
   };
 
   /// directory: where it was read from; empty: nowhere.
@@ -110,6 +116,7 @@ class Adapter {
   const std::vector<Module>& modules() const { return all_.modules; }
   const std::vector<Whole>& wholes() const { return all_.wholes; }
   const std::vector<Tokens>& tokens() const { return all_.tokens; }
+  const std::string& tied_head() const { return all_.tied_head; }
   int64_t parameter_count() const;
   /// For Context::row_adapters.
   const LowRanks& parts() const { return by_weight_; }
@@ -170,6 +177,10 @@ std::vector<std::string> adapter_files(const std::string& directory);
 /// Puts such an adapter beside the model's matrices: every run has it from now on. A tied model is opened again as an untied one
 /// if the adapter changes its embedding or its head alone. Errors: as read_adapter.
 void open_adapter(OpenedModel& opened, const std::string& directory);
+
+/// The same for an adapter that goes on learning. Errors: also FileError for one that cannot: dropout where there is none in
+/// training, and matrices of a GGUF file that PEFT's files cannot hold.
+void continue_adapter(OpenedModel& opened, const std::string& directory);
 
 /// Writes adapter_config.json and adapter_model.safetensors into an existing folder. `base` is what the configuration calls
 /// the model they belong to.

@@ -23,7 +23,6 @@ namespace {
 
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kWeights = "adapter_model.safetensors";
-constexpr int64_t kLargestRank = 1 << 16;
 constexpr size_t kMostPatterns = 1 << 14;
 
 using Module = Adapter::Module;
@@ -175,6 +174,27 @@ void check_finite(const StoredTensor& t) {
                                    "; expected finite numbers. Is the file damaged?");
 }
 
+bool are_transposed(const StoredTensor& a, const StoredTensor& b) {
+  if (a.shape.size() != 2 || b.shape != std::vector<int64_t>{a.shape[1], a.shape[0]}) return false;
+  const auto rows = static_cast<size_t>(a.shape[0]), columns = static_cast<size_t>(a.shape[1]);
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t i = 0; i < columns; ++i)
+      if (element_at(a.dtype, a.data, row * columns + i) != element_at(b.dtype, b.data, i * rows + row)) return false;
+  return true;
+}
+
+// Whether the tensors of the two have the same numbers.
+bool are_equal(const StoredTensor& a, const FileTensor& b) {
+  const auto rows = static_cast<size_t>(b.rows()), width = static_cast<size_t>(b.width());
+  std::vector<float> row(width);
+  for (size_t r = 0; r < rows; ++r) {
+    read_rows(b, static_cast<int64_t>(r), 1, row.data());
+    for (size_t i = 0; i < width; ++i)
+      if (element_at(a.dtype, a.data, r * width + i) != row[i]) return false;
+  }
+  return true;
+}
+
 // Where row `row` and column i of A lie in the file, and those of B: an embedding's are transposed and exchanged.
 size_t place_of_a(const Module& m, size_t row, size_t i) {
   const size_t column = m.file_column.empty() ? i : static_cast<size_t>(m.file_column[i]);
@@ -219,16 +239,25 @@ std::string whole_name(std::string name) {
   return name;
 }
 
-// Whether the adapter changes the embedding or the head of a tied model alone.
-bool file_parts_embedding(const OpenedModel& opened, const AdapterOptions& options, const Checkpoint& stored) {
-  if (!opened.model->shape().tied || options.tied) return false;
-  const EmbeddingNames names = embedding_names(*opened.model);
+// Whether the file has something of a module besides the model's own numbers, or trained tokens of it.
+bool file_changes(const Checkpoint& stored, const std::string& module) {
+  const std::string before = std::string(kAdapterPrefix) + module + ".";
   return std::any_of(stored.tensors().begin(), stored.tensors().end(), [&](const auto& entry) {
     const std::string& name = entry.first;
-    if (name.ends_with(kTokenRows) || name.ends_with(".base_layer.weight")) return false;
-    return name.starts_with(std::string(kAdapterPrefix) + names.embedding + ".") ||
-           name.starts_with(std::string(kAdapterPrefix) + names.head + ".");
+    return name.starts_with(before) && !name.ends_with(kTokenRows) && !name.ends_with(".base_layer.weight");
   });
+}
+bool file_has_tokens(const Checkpoint& stored, const std::string& module) {
+  return stored.find(std::string(kAdapterPrefix) + module + std::string(kTokenRows)) != nullptr;
+}
+
+// Whether the adapter changes the embedding or the head of a tied model alone. Tokens of the embedding are the head's too,
+// whatever ensure_weight_tying says, and those of the head its own.
+bool file_parts_embedding(const OpenedModel& opened, const AdapterOptions& options, const Checkpoint& stored) {
+  if (!opened.model->shape().tied) return false;
+  const EmbeddingNames names = embedding_names(*opened.model);
+  if (file_has_tokens(stored, names.head)) return true;
+  return !options.tied && (file_changes(stored, names.embedding) || file_changes(stored, names.head));
 }
 
 // The adapter's files, checked so far as they do not depend on the model.
@@ -265,8 +294,12 @@ class AdapterReader {
       throw FileError(files_.weights_path, "has more than " + bytes_text(static_cast<double>(most_bytes_)) +
                                                " of numbers, counted as f32; expected at most what is left for adapters");
   }
-  // The head's A and B beside a tied embedding that stays so: the embedding's once more.
-  bool is_tied_copy(const Module& m) const { return opened_.model->shape().tied && options_.tied && m.outside && !m.lookup; }
+  // Embedding and head change as one.
+  bool stays_tied() const { return opened_.model->shape().tied && options_.tied; }
+  // The head's A and B beside such an embedding: the embedding's once more.
+  bool is_tied_copy(const Module& m) const { return stays_tied() && m.outside && !m.lookup; }
+  void check_tied_copy(const StoredTensor& A, const StoredTensor& B) const;
+  [[noreturn]] void refuse_tied_copy(const std::string& name) const;
 
   const OpenedModel& opened_;
   const AdapterFiles& files_;
@@ -301,6 +334,20 @@ AdapterFiles::AdapterFiles(const std::string& directory) {
   stored = open_safetensors(weights_path);
 }
 
+void AdapterReader::refuse_tied_copy(const std::string& name) const {
+  const EmbeddingNames names = embedding_names(*opened_.model);
+  config_.fail("ensure_weight_tying", "makes " + names.head + " and " + names.embedding + " one, and in " + kWeights + " \"" +
+                                          name + "\" is not what " + names.embedding +
+                                          " has; expected both with the same numbers. Set it to false if they are two");
+}
+
+// Of the head: the embedding's, transposed and exchanged.
+void AdapterReader::check_tied_copy(const StoredTensor& A, const StoredTensor& B) const {
+  const std::string before = std::string(kAdapterPrefix) + embedding_names(*opened_.model).embedding + ".lora_embedding_";
+  for (const auto& [of_head, of_embedding] : {std::pair{&A, stored_.find(before + "B")}, {&B, stored_.find(before + "A")}})
+    if (of_embedding == nullptr || !are_transposed(*of_head, *of_embedding)) refuse_tied_copy(of_head->name);
+}
+
 void AdapterReader::modules() {
   const Pattern ranks(config_, files_.object, files_.text, "rank_pattern"),
       alphas(config_, files_.object, files_.text, "alpha_pattern");
@@ -321,6 +368,11 @@ void AdapterReader::modules() {
       throw FileError(files_.weights_path, "holds \"" + m.tensor_name(A == nullptr ? 'B' : 'A') + "\" without \"" +
                                                m.tensor_name(A == nullptr ? 'A' : 'B') +
                                                "\"; expected both. Is the file damaged?");
+    used_.insert({A->name, B->name});
+    if (is_tied_copy(m)) {
+      check_tied_copy(*A, *B);
+      continue;
+    }
     const double rank = ranks.of(m.name, static_cast<double>(options_.rank));
     if (rank > kLargestRank || rank != std::floor(rank)) config_.fail("rank_pattern", "gives " + m.name + " no rank");
     const auto n = static_cast<int64_t>(rank);
@@ -329,14 +381,12 @@ void AdapterReader::modules() {
     add(A->shape[0] * A->shape[1] + B->shape[0] * B->shape[1]);
     check_finite(*A);
     check_finite(*B);
-    used_.insert({A->name, B->name});
-    if (is_tied_copy(m)) continue;
     set_size(m, n, alphas.of(m.name, options_.alpha), options_, index);
     copy_a(*(m.lookup ? B : A), m, m.values.data());
     const StoredTensor& b = *(m.lookup ? A : B);
     each_of_b(
         m, [&, to = m.values.data() + m.a_count()](size_t i, size_t in_file) { to[i] = element_at(b.dtype, b.data, in_file); });
-    m.also_head = m.lookup && options_.tied && opened_.model->shape().tied;
+    m.also_head = m.lookup && m.ours == "W_E" && stays_tied();
     if (options_.dora) {
       if (m.outside || m.of_parameter)
         config_.fail("use_dora", "is not supported for " + m.name + "; expected matrices of blocks alone");
@@ -360,6 +410,7 @@ void AdapterReader::modules() {
 void AdapterReader::tokens() {
   const Json& given = files_.object.value("trainable_token_indices", Json());
   const EmbeddingNames names = embedding_names(*opened_.model);
+  const bool one = opened_.model->shape().tied || opened_.files.untied, of_head = file_has_tokens(stored_, names.head);
   for (const std::string& module : {names.embedding, names.head}) {
     const StoredTensor* const t = stored_.find(std::string(kAdapterPrefix) + module + std::string(kTokenRows));
     if (t == nullptr) continue;
@@ -374,25 +425,29 @@ void AdapterReader::tokens() {
                    "lists no tokens of " + module + ", and " + kWeights + " holds \"" + t->name + "\"");
     const auto ids = rows.get<std::vector<int64_t>>();
     used_.insert(t->name);
-    const bool tied = opened_.model->shape().tied;
-    if (tied && !parts_.tokens.empty()) continue;  // both names of one matrix
-    const auto of_width = [&](const Module& m) { return m.outside; };
+    const bool in_both = one && !of_head;
+    if (in_both && file_changes(stored_, names.head))
+      config_.fail("trainable_token_indices", "lists tokens of " + module + ", which are those of " + names.head + " too, and " +
+                                                  kWeights + " changes " + names.head +
+                                                  " another way as well; both together are not supported");
     const std::vector<Module> all = modules_of(opened_);
-    const auto found = std::find_if(all.begin(), all.end(), of_width);
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Module& m) { return m.name == module; });
     check_stored(*t, {std::ssize(ids), found == all.end() ? 0 : found->in});
     check_finite(*t);
+    if (ids.empty()) continue;
     add(t->shape[0] * t->shape[1]);
     Adapter::Tokens tokens = [&] {
       try {
-        return tokens_of(opened_, module, ids);
+        return tokens_of(opened_, module, ids, in_both);
       } catch (const InputError& error) {
         throw FileError(files_.config_path, error.what());
       }
     }();
     const auto width = static_cast<size_t>(t->shape[1]);
-    for (size_t k = 0; k < ids.size(); ++k) {
-      const size_t from = static_cast<size_t>(std::find(ids.begin(), ids.end(), tokens.part.rows[k]) - ids.begin());
-      for (size_t i = 0; i < width; ++i) tokens.values[k * width + i] = element_at(t->dtype, t->data, from * width + i);
+    for (size_t from = 0; from < ids.size(); ++from) {
+      const std::vector<int64_t>& sorted = tokens.part.rows;
+      const auto to = static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), ids[from]) - sorted.begin());
+      for (size_t i = 0; i < width; ++i) tokens.values[to * width + i] = element_at(t->dtype, t->data, from * width + i);
     }
     parts_.tokens.push_back(std::move(tokens));
   }
@@ -406,6 +461,7 @@ void AdapterReader::biases_of_b() {
     check_stored(*t, {m.out});
     check_finite(*t);
     used_.insert(t->name);
+    add(m.out);
     std::vector<float> values(static_cast<size_t>(m.out));
     for (size_t i = 0; i < values.size(); ++i) values[i] = element_at(t->dtype, t->data, i);
     std::optional<Adapter::Whole> bias;
@@ -418,7 +474,6 @@ void AdapterReader::biases_of_b() {
       if (std::all_of(values.begin(), values.end(), [](float b) { return b == 0; })) continue;
       config_.fail("lora_bias", "gives " + m.name + " a bias, which is not supported: the model's matrix has none");
     }
-    add(m.out);
     bias->name = std::string(kAdapterPrefix) + m.name + ".base_layer.bias";
     bias->values.resize(values.size());
     read_rows(bias->tensor, 0, bias->tensor.rows(), bias->values.data());
@@ -429,6 +484,7 @@ void AdapterReader::biases_of_b() {
 }
 
 void AdapterReader::wholes() {
+  const StoredTensor* tied_copy = nullptr;  // a tied head's numbers
   for (const auto& [name, tensor] : stored_.tensors()) {
     if (used_.count(name) != 0) continue;
     std::optional<Adapter::Whole> whole;
@@ -448,21 +504,32 @@ void AdapterReader::wholes() {
     check_stored(tensor, whole->tensor.shape);
     check_finite(tensor);
     used_.insert(name);
-    const bool tied = opened_.model->shape().tied && whole->tensor.parts.front()->ours == "W_E";
-    if (tied && options_.tied && !whole->lookup) continue;  // the embedding's numbers once more
-    whole->name = name;
-    whole->values.resize(static_cast<size_t>(whole->count()));
-    for (size_t i = 0; i < whole->values.size(); ++i) whole->values[i] = element_at(tensor.dtype, tensor.data, i);
     if (name.ends_with(".base_layer.weight")) {  // of an adapted embedding PEFT writes the base's, too
-      std::vector<float> base(whole->values.size());
-      read_rows(whole->tensor, 0, whole->tensor.rows(), base.data());
-      if (base == whole->values) continue;
+      if (are_equal(tensor, whole->tensor)) continue;
       throw FileError(files_.weights_path, "tensor \"" + name + "\" differs from that of " + opened_.files.name +
                                                "; expected the same numbers. Does the adapter belong to this model?");
     }
+    const bool as_one = stays_tied() && whole->tensor.parts.front()->ours == "W_E";
+    if (as_one && !whole->lookup) {
+      tied_copy = &tensor;
+      continue;
+    }
     add(whole->count());
-    whole->product = whole->product || (tied && options_.tied);
+    whole->name = name;
+    whole->values.resize(static_cast<size_t>(whole->count()));
+    for (size_t i = 0; i < whole->values.size(); ++i) whole->values[i] = element_at(tensor.dtype, tensor.data, i);
+    whole->product = whole->product || as_one;
     parts_.wholes.push_back(std::move(*whole));
+  }
+  if (tied_copy != nullptr) {
+    const auto has = [&](size_t i, float value) { return element_at(tied_copy->dtype, tied_copy->data, i) == value; };
+    const auto same = [&](const Adapter::Whole& w) {
+      if (!w.lookup || !w.product) return false;
+      for (size_t i = 0; i < w.values.size(); ++i)
+        if (!has(i, w.values[i])) return false;
+      return true;
+    };
+    if (std::none_of(parts_.wholes.begin(), parts_.wholes.end(), same)) refuse_tied_copy(tied_copy->name);
   }
   // In the model's order, as a fresh adapter has them: sums over them are the same to the bit.
   const auto place = [](const Adapter::Whole& w) { return w.tensor.parts.front(); };
@@ -489,14 +556,22 @@ Adapter::Parts AdapterReader::read() {
   biases_of_b();
   wholes();
   refuse_rest();
+  if (stays_tied()) parts_.tied_head = embedding_names(*opened_.model).head;
   // Lists of targets may name matrices of other models; PEFT passes over them.
   const bool partly = config_.has("exclude_modules") || config_.has("layers_to_transform");
   std::vector<Module> matrices = modules_of(opened_);
   for (Module& m : parameters_of(opened_, options_)) matrices.push_back(std::move(m));
+  // A module that learns whole is not adapted, too.
+  const auto is_whole = [&](const Module& m) {
+    return std::any_of(parts_.wholes.begin(), parts_.wholes.end(), [&](const Adapter::Whole& w) {
+      return w.matrix() && w.tensor.parts.front()->weight == m.weights.front() && (m.lookup ? w.lookup : w.product);
+    });
+  };
   for (const std::string& target : options_.targets) {
     const auto names = [&](const Module& m) { return named_by(target, m); };
     if (!partly && target != kAllLinear && std::none_of(parts_.modules.begin(), parts_.modules.end(), names) &&
-        std::any_of(matrices.begin(), matrices.end(), [&](const Module& m) { return names(m) && !is_tied_copy(m); }))
+        std::any_of(matrices.begin(), matrices.end(),
+                    [&](const Module& m) { return names(m) && !is_tied_copy(m) && !is_whole(m); }))
       config_.fail("target_modules",
                    "names \"" + target + "\", for which " + kWeights + " holds no tensor. Is the file damaged?");
   }
@@ -555,55 +630,128 @@ void open_adapter(OpenedModel& opened, const std::string& directory) {
   attach_adapter(opened, adapter_in(opened, directory, SIZE_MAX));
 }
 
-void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
-  const AdapterOptions& o = adapter.options();
-  std::vector<TensorToWrite> tensors;
-  std::vector<std::vector<float>> stored;  // A, B and magnitudes in the file's order
-  for (const Module& m : adapter.modules()) {
-    const float* const a = stored.emplace_back(file_a(m)).data();
-    std::vector<float>& b = stored.emplace_back(static_cast<size_t>(m.b_count()));
+void continue_adapter(OpenedModel& opened, const std::string& directory) {
+  open_adapter(opened, directory);
+  try {
+    check_modules_of_peft(opened, *opened.adapter);
+    check_dropout(opened.adapter->options(), opened.adapter->modules());
+  } catch (const InputError& error) {
+    throw FileError(directory, error.what());
+  }
+}
+
+namespace {
+
+// The tensors of the adapter's file, and the numbers of those that lie otherwise in it.
+class AdapterTensors {
+ public:
+  explicit AdapterTensors(const Adapter& adapter) {
+    const std::string& head = adapter.tied_head();
+    for (const Module& m : adapter.modules()) {
+      add(m);
+      if (!m.also_head) continue;
+      Module once_more = m;  // as PEFT has it
+      once_more.name = head;
+      once_more.lookup = false;
+      add(once_more);
+    }
+    for (const Adapter::Whole& whole : adapter.wholes()) {
+      list.push_back({whole.name, DType::f32, whole.tensor.shape, whole.data});
+      if (whole.lookup && whole.product)
+        list.push_back({std::string(kAdapterPrefix) + head + ".weight", DType::f32, whole.tensor.shape, whole.data});
+    }
+    for (const Adapter::Tokens& rows : adapter.tokens())
+      list.push_back({rows.tensor_name(), DType::f32, {rows.part.A.out, rows.part.A.in}, rows.part.A.data});
+  }
+  std::vector<TensorToWrite> list;
+
+ private:
+  void add(const Module& m) {
+    const float* const a = numbers_.emplace_back(file_a(m)).data();
+    std::vector<float>& b = numbers_.emplace_back(static_cast<size_t>(m.b_count()));
     each_of_b(m, [&](size_t i, size_t in_file) { b[in_file] = m.B()[i]; });
     const std::vector<int64_t> of_a =
                                    m.lookup ? std::vector<int64_t>{m.in, m.rank} : std::vector<int64_t>{m.experts * m.rank, m.in},
                                of_b = m.lookup ? std::vector<int64_t>{m.rank, m.out}
                                                : std::vector<int64_t>{m.out, m.experts * m.rank};
-    tensors.push_back({m.tensor_name(m.lookup ? 'B' : 'A'), DType::f32, of_a, a});
-    tensors.push_back({m.tensor_name(m.lookup ? 'A' : 'B'), DType::f32, of_b, b.data()});
-    if (!m.dora) continue;
-    std::vector<float>& magnitudes = stored.emplace_back(static_cast<size_t>(m.out));
+    list.push_back({m.tensor_name(m.lookup ? 'B' : 'A'), DType::f32, of_a, a});
+    list.push_back({m.tensor_name(m.lookup ? 'A' : 'B'), DType::f32, of_b, b.data()});
+    if (!m.dora) return;
+    std::vector<float>& magnitudes = numbers_.emplace_back(static_cast<size_t>(m.out));
     for (size_t i = 0; i < magnitudes.size(); ++i)
       magnitudes[m.file_row.empty() ? i : static_cast<size_t>(m.file_row[i])] = m.magnitudes()[i];
-    tensors.push_back({m.tensor_name('M'), DType::f32, {m.out}, magnitudes.data()});
+    list.push_back({m.tensor_name('M'), DType::f32, {m.out}, magnitudes.data()});
   }
-  for (const Adapter::Whole& whole : adapter.wholes())
-    tensors.push_back({whole.name, DType::f32, whole.tensor.shape, whole.data});
-  Json tokens = o.tokens.empty() ? Json() : Json(o.tokens);
-  if (!adapter.tokens().empty()) tokens = Json::object();
-  for (const Adapter::Tokens& rows : adapter.tokens()) {
-    tokens[rows.name.substr(rows.name.rfind('.') + 1)] = rows.part.rows;
-    tensors.push_back({rows.tensor_name(), DType::f32, {rows.part.A.out, rows.part.A.in}, rows.part.A.data});
+  std::vector<std::vector<float>> numbers_;
+};
+
+// PEFT's target_modules and target_parameters: the adapter's own words for its modules where it has them, and names in full.
+struct Targets {
+  explicit Targets(const Adapter& adapter) {
+    const std::vector<std::string>& own = adapter.options().targets;
+    const bool all = std::find(own.begin(), own.end(), kAllLinear) != own.end();
+    const std::vector<std::string> words = all ? last_names(adapter.modules()) : own;
+    for (const Module& m : adapter.modules()) {
+      if (m.of_parameter) {
+        add(parameters, (m.name.find(".mlp.") == std::string::npos ? "" : "mlp.") + short_name(m));
+        continue;
+      }
+      bool named = false;
+      for (const std::string& word : words) {
+        const bool parameter = word.ends_with(kWeight) && named_by(word.substr(0, word.size() - kWeight.size()), m);
+        if (!parameter && !named_by(word, m)) continue;
+        add(parameter ? parameters : modules, word);
+        named = true;
+      }
+      if (!named) add(modules, m.name);
+    }
   }
   std::vector<std::string> modules, parameters;
+
+ private:
+  static constexpr std::string_view kWeight = ".weight";  // of a router
+  static void add(std::vector<std::string>& to, const std::string& name) {
+    if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
+  }
+};
+
+Json number_in_json(double x) {
+  const bool whole = x == std::floor(x) && std::abs(x) < 0x1p53;
+  return whole ? Json(static_cast<int64_t>(x)) : Json(x);
+}
+
+// rank_pattern or alpha_pattern: what is not the usual number.
+template <class F>
+Json pattern_of(const Adapter& adapter, double usual, F&& number) {
+  std::vector<std::string> names;
+  for (const Module& m : adapter.modules()) names.push_back(m.name);
+  Json pattern = Json::object();
   for (const Module& m : adapter.modules())
-    if (m.of_parameter) {
-      const std::string parameter = (m.name.find(".mlp.") == std::string::npos ? "" : "mlp.") + short_name(m);
-      if (std::find(parameters.begin(), parameters.end(), parameter) == parameters.end()) parameters.push_back(parameter);
-    }
-  const bool all = std::find(o.targets.begin(), o.targets.end(), kAllLinear) != o.targets.end();
-  for (const std::string& target : all ? last_names(adapter.modules()) : o.targets)
-    if (std::any_of(adapter.modules().begin(), adapter.modules().end(),
-                    [&](const Module& m) { return !m.of_parameter && named_by(target, m); }))
-      modules.push_back(target);
-  const bool whole = o.alpha == std::floor(o.alpha) && o.alpha < 0x1p53;
+    if (number(m) != usual) pattern[key_of_module(m.name, names)] = number_in_json(number(m));
+  return pattern;
+}
+
+}  // namespace
+
+void write_adapter(const Adapter& adapter, const std::string& directory, const std::string& base) {
+  const AdapterOptions& o = adapter.options();
+  const AdapterTensors tensors(adapter);
+  const Targets targets(adapter);
+  Json tokens = o.tokens.empty() ? Json() : Json(o.tokens);
+  if (!adapter.tokens().empty()) tokens = Json::object();
+  for (const Adapter::Tokens& rows : adapter.tokens()) tokens[rows.name.substr(rows.name.rfind('.') + 1)] = rows.part.rows;
   const Json config = {{"peft_type", "LORA"},
                        {"task_type", "CAUSAL_LM"},
                        {"base_model_name_or_path", base},
                        {"r", o.rank},
-                       {"lora_alpha", whole ? Json(static_cast<int64_t>(o.alpha)) : Json(o.alpha)},
+                       {"lora_alpha", number_in_json(o.alpha)},
+                       {"rank_pattern", pattern_of(adapter, static_cast<double>(o.rank),
+                                                   [](const Module& m) { return static_cast<double>(m.rank); })},
+                       {"alpha_pattern", pattern_of(adapter, o.alpha, [](const Module& m) { return m.alpha; })},
                        {"lora_dropout", o.dropout},
                        {"use_rslora", o.rslora},
-                       {"target_modules", modules},
-                       {"target_parameters", parameters.empty() ? Json(nullptr) : Json(parameters)},
+                       {"target_modules", targets.modules},
+                       {"target_parameters", targets.parameters.empty() ? Json(nullptr) : Json(targets.parameters)},
                        {"fan_in_fan_out", !adapter.modules().empty() && adapter.modules().front().by_columns},
                        {"bias", o.bias == AdapterOptions::Bias::none  ? "none"
                                 : o.bias == AdapterOptions::Bias::all ? "all"
@@ -615,7 +763,7 @@ void write_adapter(const Adapter& adapter, const std::string& directory, const s
                        {"init_lora_weights", true},
                        {"inference_mode", true}};
   write_file_atomically(directory + "/" + kConfig, config.dump(2) + "\n");
-  write_safetensors(directory + "/" + kWeights, tensors, {{"format", "pt"}});
+  write_safetensors(directory + "/" + kWeights, tensors.list, {{"format", "pt"}});
 }
 
 }  // namespace vitrine

@@ -20,7 +20,6 @@ namespace vitrine {
 namespace {
 
 constexpr const char *kLoraA = ".lora_a", *kLoraB = ".lora_b";
-constexpr int64_t kLargestGgufRank = 1 << 16;
 
 bool lies_in_gguf(const OpenedModel& opened) { return opened.files.kind == ModelFiles::Kind::gguf; }
 
@@ -62,8 +61,8 @@ Adapter::Module module_of_tensor(const OpenedModel& opened, const FileTensor& te
   m.name = first.huggingface.substr(0, first.huggingface.rfind('.'));
   m.ours = first.ours;
   m.layer = split_layer(first.ours).first;
-  m.outside = first.ours == "W_E" || first.ours == "W_U";
-  m.lookup = first.ours == "W_E";
+  m.lookup = is_lookup(first);
+  m.outside = m.lookup || first.ours == "W_U";
   m.in = first.in.size;
   m.experts = first.layout.experts > 0 ? first.layout.experts : 1;
   m.by_columns = first.stored_by_columns(false);
@@ -91,6 +90,9 @@ std::vector<int64_t> rows_of_parts(const OpenedModel& opened, const FileTensor& 
   }
   return rows;
 }
+
+// llama.cpp adapts the embedding of tokens and no other.
+bool is_other_lookup(const TensorLine& line) { return is_lookup(line) && line.ours != "W_E"; }
 
 struct GgufAdapterFile {
   explicit GgufAdapterFile(const std::string& path) : file(open_gguf(path)) {
@@ -125,7 +127,6 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
   const double alpha = metadata.number("adapter.lora.alpha", 0.0);
   if (!std::isfinite(alpha))
     throw FileError(path, "adapter.lora.alpha is " + std::to_string(alpha) + "; expected a finite number");
-  options.alpha = alpha;
   Adapter::Parts parts;
   std::set<std::string, std::less<>> used;
   size_t bytes = 0, index = 0;
@@ -136,12 +137,12 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
     if (a == nullptr || b == nullptr)
       throw FileError(path,
                       "holds \"" + (a != nullptr ? a : b)->name + "\" without the other of lora_a and lora_b; expected both");
-    if (tensor.parts.front()->weight == nullptr || tensor.turns != 1)
+    if (tensor.parts.front()->weight == nullptr || tensor.turns != 1 || is_other_lookup(*tensor.parts.front()))
       throw FileError(path, "tensor \"" + a->name + "\" adapts \"" + tensor.name + "\", for which that is not supported");
     Adapter::Module m = module_of_tensor(opened, tensor);
     const int64_t rank =
         m.lookup ? (a->shape.size() == 2 ? a->shape[1] : 0) : (a->shape.size() >= 2 ? a->shape[a->shape.size() - 2] : 0);
-    if (rank < 1 || rank > kLargestGgufRank)
+    if (rank < 1 || rank > kLargestRank)
       throw FileError(path, "tensor \"" + a->name + "\" is " + shape_text(a->shape) + ", which gives no rank");
     bytes += static_cast<size_t>(m.experts * rank * (m.in + m.out)) * sizeof(float);
     if (bytes > most_bytes)
@@ -179,6 +180,7 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
                           "; expected names such as \"blk.0.attn_q.weight.lora_a\".\n  Does the adapter belong to this model?");
   if (parts.modules.empty()) throw FileError(path, "holds no tensor");
   options.rank = parts.modules.front().rank;
+  options.alpha = parts.modules.front().alpha;
   for (const Adapter::Module& m : parts.modules) options.targets.push_back(m.name);
   return parts;
 }
@@ -222,12 +224,17 @@ void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const
   for (const FileTensor& tensor : file_tensors(*opened.model, true)) {
     const auto found = beside.find(tensor.parts.front()->weight);
     if (tensor.parts.front()->weight == nullptr || found == beside.end()) continue;
+    if (is_other_lookup(*tensor.parts.front()))
+      throw InputError("the adapter changes " + tensor.parts.front()->huggingface +
+                       ", an embedding that llama.cpp does not adapt. Merge it instead");
     if (tensor.turns != 1)
       throw InputError("the adapter changes " + tensor.parts.front()->huggingface +
                        ", of which a GGUF file holds every second row apart; "
                        "that is not supported. Merge it instead");
     const Adapter::Module& m = *found->second.first;
-    const auto rank = m.rank;
+    int64_t rank = m.rank;  // of the tensor: that of the expert that has most; the others get zeros
+    for (const TensorLine* part : tensor.parts)
+      if (const auto other = beside.find(part->weight); other != beside.end()) rank = std::max(rank, other->second.first->rank);
     const bool experts = tensor.shape.size() > 2;
     const int64_t n_experts = experts ? tensor.parts.front()->layout.experts : 1;
     std::vector<float> a, b;
@@ -241,11 +248,12 @@ void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const
       out += low.B.out;
       if (p == 0 || experts)
         for (int64_t k = 0; k < rank; ++k)
-          for (int64_t i = 0; i < m.in; ++i) a.push_back(low.A.at<float>(k, placed(columns, i)));
+          for (int64_t i = 0; i < m.in; ++i) a.push_back(k < low.A.out ? low.A.at<float>(k, placed(columns, i)) : 0.0f);
       const std::vector<int64_t> rows = our_rows(opened, *tensor.parts[p]);
       const double factor = low.scale / (alpha / static_cast<double>(rank));  // one alpha for the whole file
       for (int64_t row = 0; row < low.B.out; ++row)
-        for (int64_t k = 0; k < rank; ++k) b.push_back(static_cast<float>(factor * low.B.at<double>(placed(rows, row), k)));
+        for (int64_t k = 0; k < rank; ++k)
+          b.push_back(k < low.B.in ? static_cast<float>(factor * low.B.at<double>(placed(rows, row), k)) : 0.0f);
       ++written;
     }
     out /= n_experts;

@@ -8,6 +8,7 @@
 #include "model/expert_modules.h"
 #include "model/gguf_order.h"
 #include "model/layer_name.h"
+#include "model/module_pattern.h"
 
 namespace vitrine {
 namespace {
@@ -16,11 +17,6 @@ using Module = Adapter::Module;
 
 // Dropout draws from streams of random numbers beyond those of the models' own dropout.
 constexpr uint64_t kDropoutSites = uint64_t{1} << 63;
-
-bool ends_in(const std::string& module, const std::string& target) {
-  return module == target ||
-         (module.size() > target.size() && module.ends_with(target) && module[module.size() - target.size() - 1] == '.');
-}
 
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 double scale_of(double alpha, int64_t rank, bool rslora) {
@@ -35,8 +31,8 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
   for (const FileTensor& tensor : file_tensors(*opened.model, false)) {
     const TensorLine& line = *tensor.parts.front();
     const int64_t layer = split_layer(line.ours).first;
-    const bool embedding = line.ours == "W_E", head = line.ours == "W_U";
-    if (line.weight == nullptr || (layer < 0 && !embedding && !head)) continue;
+    const bool embedding = line.ours == "W_E", lookup = is_lookup(line);
+    if (line.weight == nullptr || tensor.is_constant() || (lookup && tensor.parts.size() > 1)) continue;
     if (line.layout.experts > 0 && line.layout.experts_stacked) continue;  // one tensor of many matrices: expert_modules
     Module& m = (layer < 0 ? outside : modules).emplace_back();
     m.name = tensor.name;
@@ -47,8 +43,8 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
       }
     m.ours = line.ours;
     m.layer = layer;
-    m.outside = embedding || head;
-    m.lookup = embedding;
+    m.outside = lookup || line.ours == "W_U";
+    m.lookup = lookup;
     m.in = line.in.size;
     m.out = line.file_outputs(false);
     m.by_columns = tensor.by_columns;
@@ -70,9 +66,13 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
   return modules;
 }
 
+bool is_lookup(const TensorLine& line) {
+  return line.ours.starts_with("W_E") || line.ours.starts_with("W_pos") || line.ours == "W_type";
+}
+
 bool named_by(const std::string& target, const Module& m) {
   if (target == kAllLinear) return !m.of_parameter && !m.outside;
-  return ends_in(m.name, target) && (!m.of_parameter || target.find('.') != std::string::npos);
+  return ends_in_parts(m.name, target) && (!m.of_parameter || target.find('.') != std::string::npos);
 }
 
 std::string short_name(const Module& m) { return (m.of_parameter ? "experts." : "") + last_name(m.name); }
@@ -86,6 +86,7 @@ std::vector<std::string> last_names(const std::vector<Module>& modules) {
 
 void set_size(Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index) {
   m.rank = rank;
+  m.alpha = alpha;
   m.values.resize(static_cast<size_t>(m.a_count() + m.b_count()));
   LowRank part;
   part.scale = scale_of(alpha, rank, options.rslora);

@@ -9,10 +9,13 @@ namespace vitrine {
 
 inline constexpr const char* kAllLinear = "all-linear";
 
-/// Every matrix of every block, the embedding and the head, as modules without values.
+/// Every matrix of the model, as modules without values: those of the blocks first, the embeddings and the head with the rest.
 std::vector<Adapter::Module> modules_of(const OpenedModel& opened);
 /// The parameters of many matrices (experts) that the options name, the first of a module's two as PEFT nests them.
 std::vector<Adapter::Module> parameters_of(const OpenedModel& opened, const AdapterOptions& options);
+
+/// Whether a matrix is an embedding, of which rows are looked up.
+bool is_lookup(const TensorLine& line);
 
 /// Whether a target names the module. A parameter is named together with the module that has it: "experts.down_proj".
 bool named_by(const std::string& target, const Adapter::Module& m);

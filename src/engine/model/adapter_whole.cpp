@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/adapter_modules.h"
 #include "model/config_file.h"
 #include "model/export.h"
 #include "model/gguf_order.h"
@@ -21,8 +22,6 @@ const TensorLine* line_of(const Model& model, std::string_view ours) {
     if (line.ours == ours) return &line;
   return nullptr;
 }
-
-bool is_lookup(const TensorLine& line) { return line.ours.starts_with("W_E") || line.ours == "W_pos"; }
 
 // As PEFT has it: the end of the name of the module or of one that holds it.
 bool saved_by(const std::string& target, const std::string& tensor) {
@@ -81,37 +80,39 @@ std::vector<Whole> fresh_wholes(const OpenedModel& opened, const AdapterOptions&
   std::vector<bool> used(options.saved.size(), false);
   for (const FileTensor& tensor : file_tensors(model, false)) {
     bool wanted = false;
+    // A tied head that stays so is the embedding.
+    const bool head_too = model.shape().tied && tensor.parts.front()->ours == "W_E";
     for (size_t i = 0; i < options.saved.size(); ++i)
-      if (saved_by(options.saved[i], tensor.name)) wanted = used[i] = true;
+      if (saved_by(options.saved[i], tensor.name) || (head_too && saved_by(options.saved[i], family_of(model).head)))
+        wanted = used[i] = true;
     const bool bias = tensor.name.ends_with(".bias") || tensor.name.ends_with("_bias");
     const bool of_target = bias && adapts(without_ending(tensor.name));
     wanted |= options.bias == AdapterOptions::Bias::all ? bias : options.bias == AdapterOptions::Bias::of_targets && of_target;
     if (!wanted || tensor.is_constant()) continue;
     Whole whole = *whole_of(opened, tensor.name);
     if (of_target) whole.name.insert(whole.name.rfind('.'), ".base_layer");
-    if (whole.lookup && model.shape().tied && tensor.parts.front()->ours == "W_E") whole.product = true;
+    if (head_too) whole.product = true;
     whole.values.resize(static_cast<size_t>(whole.count()));
     read_rows(whole.tensor, 0, whole.tensor.rows(), whole.values.data());
     wholes.push_back(std::move(whole));
   }
   for (size_t i = 0; i < used.size(); ++i)
-    if (!used[i] && !(model.shape().tied && saved_by(options.saved[i], family_of(model).head)))
+    if (!used[i])
       throw InputError("lora.modules_to_save: \"" + options.saved[i] + "\" names no module of " + opened.files.name +
                        "; expected the end of a name such as \"" + embedding_names(model).embedding + "\"");
   return wholes;
 }
 
-Adapter::Tokens tokens_of(const OpenedModel& opened, const std::string& module, std::vector<int64_t> rows) {
+Adapter::Tokens tokens_of(const OpenedModel& opened, const std::string& module, std::vector<int64_t> rows, bool in_both) {
   const Model& model = *opened.model;
   const EmbeddingNames names = embedding_names(model);
   const TensorLine* const embedding = line_of(model, "W_E");
   const TensorLine* const head = line_of(model, "W_U");
-  const bool tied = model.shape().tied;
   Adapter::Tokens tokens;
   tokens.name = module;
-  tokens.lookup = tied || module == names.embedding;
-  tokens.product = tied || !tokens.lookup;
-  const TensorLine* const line = tokens.lookup ? embedding : head;
+  tokens.lookup = module == names.embedding;
+  tokens.product = in_both || !tokens.lookup;
+  const TensorLine* const line = tokens.lookup || model.shape().tied ? embedding : head;
   VITRINE_CHECK(line != nullptr, "a model with trained tokens has an embedding");
   tokens.weight = line->weight;
   std::sort(rows.begin(), rows.end());

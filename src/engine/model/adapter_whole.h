@@ -21,9 +21,9 @@ std::optional<Adapter::Whole> whole_of(const OpenedModel& opened, const std::str
 std::vector<Adapter::Whole> fresh_wholes(const OpenedModel& opened, const AdapterOptions& options,
                                          const std::vector<Adapter::Module>& modules);
 
-/// The rows that learn, of a tied model in both of its places; without numbers. Errors: InputError for a row outside of the
-/// vocabulary or one that comes twice.
-Adapter::Tokens tokens_of(const OpenedModel& opened, const std::string& module, std::vector<int64_t> rows);
+/// The rows of the embedding or the head that learn, of a tied embedding in_both of its places; without numbers. Errors:
+/// InputError for a row outside of the vocabulary or one that comes twice.
+Adapter::Tokens tokens_of(const OpenedModel& opened, const std::string& module, std::vector<int64_t> rows, bool in_both);
 /// The model's numbers.
 void fill_tokens(Adapter::Tokens& tokens);
 

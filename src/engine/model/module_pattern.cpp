@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace vitrine {
@@ -17,6 +19,17 @@ std::string pcre2_message(int code) {
 }
 
 }  // namespace
+
+bool ends_in_parts(const std::string& module, const std::string& ending) {
+  return module == ending ||
+         (module.size() > ending.size() && module.ends_with(ending) && module[module.size() - ending.size() - 1] == '.');
+}
+
+std::string key_of_module(const std::string& module, std::span<const std::string> modules) {
+  const bool ends_another = std::any_of(
+      modules.begin(), modules.end(), [&](const std::string& other) { return other != module && ends_in_parts(other, module); });
+  return (ends_another ? "^" : "") + module;
+}
 
 ModulePattern::ModulePattern(const std::string& key, Place place) {
   const std::string whole = place == Place::end ? kBefore + key + kAfter : key;

@@ -3,9 +3,15 @@
 // or all of it, and those that are looked for anywhere in it.
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace vitrine {
+
+/// Whether `ending` is the name of the module or its last parts.
+bool ends_in_parts(const std::string& module, const std::string& ending);
+/// A key for Place::end that fits `module` and no other of `modules`.
+std::string key_of_module(const std::string& module, std::span<const std::string> modules);
 
 class ModulePattern {
  public:

@@ -18,12 +18,6 @@ using ModuleKind = ExtractedModule::Kind;
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// Whether `ending` is the name or its last parts.
-bool ends_in_parts(const std::string& name, const std::string& ending) {
-  return name == ending ||
-         (name.size() > ending.size() && name.ends_with(ending) && name[name.size() - ending.size() - 1] == '.');
-}
-
 bool holds_floats(const InputTensor& tensor) {
   return tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16 || tensor.dtype == DType::f64;
 }
@@ -346,11 +340,10 @@ Json adapter_config(const ExtractPlan& plan, const std::map<std::string, int64_t
     return all_of(saved, [&](const std::string& name) { return name.ends_with(last); });
   });
   Json other_ranks = Json::object();  // regular expressions for the ends of names
+  const std::vector<std::string> all_targets(targets.begin(), targets.end());
   for (const auto& [name, its] : ranks) {
     if (its == rank) continue;
-    const bool ends_another = std::any_of(targets.begin(), targets.end(),
-                                          [&](const std::string& other) { return other != name && ends_in_parts(other, name); });
-    other_ranks[(ends_another ? "^" : "") + name] = its;
+    other_ranks[key_of_module(name, all_targets)] = its;
   }
   Json config = {{"peft_type", "LORA"},
                  {"task_type", "CAUSAL_LM"},

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -12,15 +13,14 @@
 #include "model/expert_modules.h"
 #include "model/export.h"
 #include "run.h"
+#include "support/lora.h"
 #include "support/scratch.h"
 
 namespace vitrine {
 namespace {
 
-std::string golden_adapter(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/lora/" + name + "/adapter"; }
-Checkpoint golden_numbers(const std::string& name) {
-  return open_safetensors(std::string(VITRINE_GOLDEN) + "/lora/" + name + "/golden.safetensors");
-}
+std::string golden_adapter(const std::string& name) { return lora_folder(name) + "/adapter"; }
+Checkpoint golden_numbers(const std::string& name) { return open_safetensors(lora_folder(name) + "/golden.safetensors"); }
 std::vector<int32_t> first_ids(const Checkpoint& gold) { return ids_of(golden_tensor(gold, "ids").at(0)); }
 
 std::vector<float> logits_of(const OpenedModel& opened, const std::vector<int32_t>& ids, bool exact = false) {
@@ -30,29 +30,14 @@ std::vector<float> logits_of(const OpenedModel& opened, const std::vector<int32_
   return all_logits(ctx, *opened.model, Step::of(ids));
 }
 
-// What the adapter's configuration calls the model below it.
-std::string base_name(const std::string& adapter) {
-  return read_json(golden_adapter(adapter) + "/adapter_config.json").at("base_model_name_or_path");
-}
-// gpt_oss_default_rope is a variant and has no golden folder of its own.
-bool is_variant(const std::string& name) { return std::filesystem::exists(std::string(VITRINE_GOLDEN) + "/variants/" + name); }
-std::string base_of(const std::string& adapter) {
-  const std::string name = base_name(adapter);
-  return is_variant(name) ? std::string(VITRINE_GOLDEN) + "/variants/" + name : Golden::open(name).model();
-}
-Tolerance tolerance_of(const std::string& adapter) {
-  const std::string name = base_name(adapter);
-  return is_variant(name) ? Tolerance(2e-5, 1e-4) : Golden::open(name).tolerance();
-}
-
 class GoldenAdapter : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenAdapter, LogitsMatchPeft) {
   const Checkpoint gold = golden_numbers(GetParam());
-  OpenedModel opened = open_model(base_of(GetParam()));
+  OpenedModel opened = open_model(lora_base(GetParam()));
   const std::vector<float> plain = logits_of(opened, first_ids(gold));
   open_adapter(opened, golden_adapter(GetParam()));
-  const Tolerance tolerance = tolerance_of(GetParam());
+  const Tolerance tolerance = lora_tolerance(GetParam());
   const std::vector<float> adapted = logits_of(opened, first_ids(gold));
   EXPECT_CLOSE(adapted, golden_tensor(gold, "logits"), tolerance);
   EXPECT_FALSE(close_ranges(plain, golden_tensor(gold, "logits"), tolerance)) << "the adapter changes nothing";
@@ -60,53 +45,60 @@ TEST_P(GoldenAdapter, LogitsMatchPeft) {
 
 TEST_P(GoldenAdapter, FewRowsGiveWhatManyGive) {
   const Checkpoint gold = golden_numbers(GetParam());
-  OpenedModel opened = open_model(base_of(GetParam()));
+  OpenedModel opened = open_model(lora_base(GetParam()));
   open_adapter(opened, golden_adapter(GetParam()));
   std::vector<int32_t> ids = first_ids(gold);
   ids.resize(5);
   const GoldenTensor all = golden_tensor(gold, "logits");
   const auto few = static_cast<std::ptrdiff_t>(all.size() / static_cast<size_t>(all.shape[0]) * ids.size());
-  EXPECT_CLOSE(logits_of(opened, ids), std::vector<float>(all.begin(), all.begin() + few), tolerance_of(GetParam()));
+  EXPECT_CLOSE(logits_of(opened, ids), std::vector<float>(all.begin(), all.begin() + few), lora_tolerance(GetParam()));
 }
 
 TEST_P(GoldenAdapter, MergedModelMatchesPeft) {
   const Scratch scratch;
   const Checkpoint gold = golden_numbers(GetParam());
-  OpenedModel opened = open_model(base_of(GetParam()));
+  OpenedModel opened = open_model(lora_base(GetParam()));
   open_adapter(opened, golden_adapter(GetParam()));
   write_huggingface(opened, companions_in(opened.files), scratch / "merged", DType::f32);
   const OpenedModel merged = open_model(scratch / "merged");
   // PEFT merges what is beside one name of a tied matrix into both, and what is beside both twice: the result is another model
   // than the one that learned. Ours is that one.
-  const bool tied = GetParam() == "embedding_of_two" || GetParam() == "embeddings_tied";
-  EXPECT_CLOSE(logits_of(merged, first_ids(gold)), golden_tensor(gold, tied ? "logits" : "merged"), tolerance_of(GetParam()));
+  const std::set<std::string> merged_otherwise = {"embedding_of_two", "embeddings_tied", "head_of_two",   "both_of_two",
+                                                  "head_tied",        "tokens_of_head",  "tokens_of_both"};
+  const bool tied = merged_otherwise.contains(GetParam());
+  EXPECT_CLOSE(logits_of(merged, first_ids(gold)), golden_tensor(gold, tied ? "logits" : "merged"), lora_tolerance(GetParam()));
   EXPECT_TRUE(std::filesystem::exists(scratch / "merged/tokenizer.json") ||
-              !std::filesystem::exists(base_of(GetParam()) + "/tokenizer.json"));
+              !std::filesystem::exists(lora_base(GetParam()) + "/tokenizer.json"));
 }
 
-// Written again, the numbers are those that were read.
+// Written again, the numbers are those that were read, and act as they did.
 TEST_P(GoldenAdapter, WritingGivesBackWhatWasRead) {
   const Scratch scratch;
-  OpenedModel opened = open_model(base_of(GetParam()));
+  OpenedModel opened = open_model(lora_base(GetParam()));
   open_adapter(opened, golden_adapter(GetParam()));
-  write_adapter(*opened.adapter, scratch / ".", base_name(GetParam()));
+  write_adapter(*opened.adapter, scratch / ".", lora_base_name(GetParam()));
   const Checkpoint before = open_safetensors(golden_adapter(GetParam()) + "/adapter_model.safetensors");
   const Checkpoint after = open_safetensors(scratch / "adapter_model.safetensors");
+  size_t count = 0;
   for (const auto& [name, tensor] : before.tensors()) {
-    if (name.ends_with(".base_layer.weight")) continue;                                           // the model's
-    if (opened.adapter->options().tied && name.find(".lm_head.") != std::string::npos) continue;  // the embedding's once more
+    if (name.ends_with(".base_layer.weight")) continue;  // the model's
+    ++count;
     ASSERT_NE(after.find(name), nullptr) << name;
     EXPECT_EQ(as_floats(tensor).values, as_floats(*after.find(name)).values) << name;
     EXPECT_EQ(tensor.shape, after.find(name)->shape);
   }
+  EXPECT_GT(count, 0u);
+  EXPECT_EQ(after.tensors().size(), count);
+  const Checkpoint gold = golden_numbers(GetParam());
+  OpenedModel again = open_model(lora_base(GetParam()));
+  open_adapter(again, scratch / ".");
+  EXPECT_EQ(again.adapter->parameter_count(), opened.adapter->parameter_count());
+  const std::vector<float> logits = logits_of(again, first_ids(gold));
+  EXPECT_EQ(logits, logits_of(opened, first_ids(gold)));
+  EXPECT_CLOSE(logits, golden_tensor(gold, "logits"), lora_tolerance(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, GoldenAdapter,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
-                                         "gpt_oss_default_rope", "saved_modules", "saved_embedding_of_two", "saved_tied",
-                                         "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
-                                         "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Every, GoldenAdapter, testing::ValuesIn(golden_adapters()), [](const auto& test) { return test.param; });
 
 // A GGUF file spells tensors otherwise and holds the rows of q and k of a Llama in another order.
 TEST(Adapter, StandsBesideGgufFiles) {
@@ -131,9 +123,9 @@ TEST(Adapter, WholeTensorsTokensAndMagnitudesStandBesideGgufFiles) {
                                  "embeddings_tied", "tokens", "tokens_untied", "dora"}) {
     SCOPED_TRACE(name);
     const Checkpoint gold = golden_numbers(name);
-    OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + base_name(name) + ".gguf");
+    OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + lora_base_name(name) + ".gguf");
     open_adapter(opened, golden_adapter(name));
-    EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), tolerance_of(name));
+    EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), lora_tolerance(name));
   }
   OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/gpt_neox.gguf");
   EXPECT_CONTAINS(message_of<FileError>([&] { open_adapter(opened, golden_adapter("biases_all")); }),
@@ -144,30 +136,72 @@ TEST(Adapter, WholeTensorsTokensAndMagnitudesStandBesideGgufFiles) {
 TEST(Adapter, BiasesOfBMatchPeft) {
   const Scratch scratch;
   const Checkpoint gold = golden_numbers("lora_bias");
-  OpenedModel opened = open_model(base_of("lora_bias"));
+  OpenedModel opened = open_model(lora_base("lora_bias"));
   open_adapter(opened, golden_adapter("lora_bias"));
-  EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), tolerance_of("lora_bias"));
+  EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), lora_tolerance("lora_bias"));
   write_huggingface(opened, {}, scratch / "merged", DType::f32);
   EXPECT_CLOSE(logits_of(open_model(scratch / "merged"), first_ids(gold)), golden_tensor(gold, "merged"),
-               tolerance_of("lora_bias"));
+               lora_tolerance("lora_bias"));
   std::filesystem::create_directory(scratch / "again");
   write_adapter(*opened.adapter, scratch / "again", "phi");
-  OpenedModel again = open_model(base_of("lora_bias"));
+  OpenedModel again = open_model(lora_base("lora_bias"));
   open_adapter(again, scratch / "again");
   EXPECT_EQ(logits_of(again, first_ids(gold)), logits_of(opened, first_ids(gold)));
+}
+
+// The same modules as PEFT takes, those beside the blocks too.
+TEST(Adapter, AllLinearIsWhatPeftTakes) {
+  for (const std::string name : {"llama", "gemma4", "gemma4_moe"}) {
+    SCOPED_TRACE(name);
+    OpenedModel opened = open_model(lora_base(name));
+    add_fresh_adapter(opened, {.rank = 1, .targets = {"all-linear"}}, 7);
+    std::set<std::string> ours, peft;
+    for (const Adapter::Module& m : opened.adapter->modules())
+      for (const char which : {'A', 'B'}) ours.insert(m.tensor_name(which));
+    const Checkpoint stored = open_safetensors(golden_adapter(name) + "/adapter_model.safetensors");
+    for (const auto& [tensor, numbers] : stored.tensors()) peft.insert(tensor);
+    EXPECT_EQ(ours, peft);
+  }
+}
+
+// A fresh adapter of the head of a tied model is the head's alone, or with ensure_weight_tying the embedding's too, as PEFT has
+// it.
+TEST(Adapter, FreshOnesOfATiedHead) {
+  for (const bool saved : {false, true})
+    for (const bool tied : {false, true}) {
+      SCOPED_TRACE(std::to_string(saved) + " " + std::to_string(tied));
+      AdapterOptions options = {.rank = 2, .targets = {"q_proj"}};
+      (saved ? options.saved : options.targets).emplace_back("lm_head");
+      options.tied = tied;
+      OpenedModel opened = open_model(Golden::open("starcoder2").model());
+      const std::vector<float> before = logits_of(opened, {3, 17, 40, 5});
+      add_fresh_adapter(opened, options, 7);
+      EXPECT_EQ(opened.model->shape().tied, tied);
+      EXPECT_EQ(logits_of(opened, {3, 17, 40, 5}), before);
+      const Scratch scratch;
+      write_adapter(*opened.adapter, scratch / ".", "starcoder2");
+      const std::string like = saved ? (tied ? "saved_head_tied" : "saved_head_of_two") : tied ? "head_tied" : "head_of_two";
+      std::set<std::string> ours, peft;
+      const Checkpoint written = open_safetensors(scratch / "adapter_model.safetensors"),
+                       stored = open_safetensors(golden_adapter(like) + "/adapter_model.safetensors");
+      for (const auto& [tensor, numbers] : written.tensors()) ours.insert(tensor);
+      for (const auto& [tensor, numbers] : stored.tensors())
+        if (!tensor.ends_with(".base_layer.weight")) peft.insert(tensor);
+      EXPECT_EQ(ours, peft);
+    }
 }
 
 // A tied model whose embedding alone changes is written as an untied one.
 TEST(Adapter, MergingPartsATiedModel) {
   const Scratch scratch;
-  OpenedModel opened = open_model(base_of("embedding_of_two"));
+  OpenedModel opened = open_model(lora_base("embedding_of_two"));
   EXPECT_TRUE(opened.model->shape().tied);
   open_adapter(opened, golden_adapter("embedding_of_two"));
   EXPECT_FALSE(opened.model->shape().tied);
   write_huggingface(opened, {}, scratch / "merged", DType::f32);
   EXPECT_EQ(read_json(scratch / "merged/config.json").at("tie_word_embeddings"), false);
   EXPECT_NE(open_safetensors(scratch / "merged/model.safetensors").find("lm_head.weight"), nullptr);
-  OpenedModel together = open_model(base_of("embeddings_tied"));
+  OpenedModel together = open_model(lora_base("embeddings_tied"));
   open_adapter(together, golden_adapter("embeddings_tied"));
   EXPECT_TRUE(together.model->shape().tied);
 }
@@ -204,6 +238,72 @@ TEST(Adapter, FreshOnesOfEveryKindChangeNothingAndAreReadAgain) {
   }
 }
 
+// PEFT's trainable_token_indices of nothing.
+TEST(Adapter, NoTrainedTokensChangeNothing) {
+  const Scratch scratch;
+  std::filesystem::copy(golden_adapter("tokens"), scratch / "none", std::filesystem::copy_options::recursive);
+  Json config = read_json(scratch / "none/adapter_config.json");
+  config["trainable_token_indices"] = Json::array();
+  std::ofstream(scratch / "none/adapter_config.json") << config;
+  const Checkpoint stored = open_safetensors(golden_adapter("tokens") + "/adapter_model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : stored.tensors()) {
+    tensors.push_back({name, tensor.dtype, tensor.shape, tensor.data});
+    if (name.ends_with(".trainable_tokens_delta")) tensors.back().shape[0] = 0;
+  }
+  write_safetensors(scratch / "none/adapter_model.safetensors", tensors, {});
+  OpenedModel opened = open_model(lora_base("tokens"));
+  open_adapter(opened, scratch / "none");
+  EXPECT_TRUE(opened.adapter->tokens().empty());
+  EXPECT_FALSE(opened.adapter->modules().empty());
+  logits_of(opened, {3, 17});
+}
+
+// The list of tokens says which row is which.
+TEST(Adapter, TrainedTokensInAnotherOrder) {
+  const Scratch scratch;
+  std::filesystem::copy(golden_adapter("tokens"), scratch / "turned", std::filesystem::copy_options::recursive);
+  Json config = read_json(scratch / "turned/adapter_config.json");
+  ASSERT_EQ(config["trainable_token_indices"], Json({3, 17, 40}));
+  config["trainable_token_indices"] = {40, 3, 17};
+  std::ofstream(scratch / "turned/adapter_config.json") << config;
+  const Checkpoint stored = open_safetensors(golden_adapter("tokens") + "/adapter_model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  std::vector<float> rows;
+  for (const auto& [name, tensor] : stored.tensors()) {
+    tensors.push_back({name, tensor.dtype, tensor.shape, tensor.data});
+    if (!name.ends_with(".trainable_tokens_delta")) continue;
+    rows = as_floats(tensor).values;
+    std::rotate(rows.begin(), rows.end() - static_cast<std::ptrdiff_t>(tensor.shape[1]), rows.end());
+    tensors.back().data = reinterpret_cast<const std::byte*>(rows.data());
+  }
+  write_safetensors(scratch / "turned/adapter_model.safetensors", tensors, {});
+  OpenedModel opened = open_model(lora_base("tokens"));
+  open_adapter(opened, scratch / "turned");
+  const Checkpoint gold = golden_numbers("tokens");
+  EXPECT_CLOSE(logits_of(opened, first_ids(gold)), golden_tensor(gold, "logits"), lora_tolerance("tokens"));
+}
+
+// A head that has tokens of the embedding and something else would have two adapters.
+TEST(Adapter, TiedTokensBesideAnAdaptedHeadAreRefused) {
+  OpenedModel opened = open_model(Golden::open("starcoder2").model());
+  AdapterOptions options = {.rank = 2, .targets = {"q_proj", "lm_head"}};
+  options.tokens = {3};
+  EXPECT_CONTAINS(message_of<InputError>([&] { add_fresh_adapter(opened, options, 1); }), "both together are not supported");
+  const Scratch scratch;
+  std::filesystem::copy(golden_adapter("tokens"), scratch / "both", std::filesystem::copy_options::recursive);
+  const Checkpoint tokens = open_safetensors(golden_adapter("tokens") + "/adapter_model.safetensors"),
+                   head = open_safetensors(golden_adapter("head_of_two") + "/adapter_model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : tokens.tensors()) tensors.push_back({name, tensor.dtype, tensor.shape, tensor.data});
+  for (const auto& [name, tensor] : head.tensors())
+    if (name.find("lm_head.lora_") != std::string::npos) tensors.push_back({name, tensor.dtype, tensor.shape, tensor.data});
+  write_safetensors(scratch / "both/adapter_model.safetensors", tensors, {});
+  EXPECT_CONTAINS(message_of<FileError>([&] { open_adapter(opened, scratch / "both"); }), "both together are not supported");
+  EXPECT_CONTAINS(message_of<FileError>([&] { read_adapter(open_model(lora_base("tokens")), scratch / "both"); }),
+                  "both together are not supported");
+}
+
 TEST(Adapter, FreshOnesThatCannotBeAreRefused) {
   const auto refused = [](const AdapterOptions& options) {
     OpenedModel opened = open_model(Golden::open("glm4").model());
@@ -225,7 +325,7 @@ TEST(Adapter, FreshOnesThatCannotBeAreRefused) {
 
 // The sum of what the heads add is what the matrix gives, with magnitudes too.
 TEST(Adapter, HeadsSumToTheOutputWithMagnitudes) {
-  OpenedModel opened = open_model(base_of("dora"));
+  OpenedModel opened = open_model(lora_base("dora"));
   open_adapter(opened, golden_adapter("dora"));
   ThreadPool pool(2);
   Context ctx(pool);
@@ -366,7 +466,7 @@ std::string refusal_of(const std::string& name, const Json& keys, const std::str
   Json config = read_json(scratch / "changed/adapter_config.json");
   config.update(keys);
   std::ofstream(scratch / "changed/adapter_config.json") << config;
-  OpenedModel opened = open_model(base.empty() ? base_of(name) : base);
+  OpenedModel opened = open_model(base.empty() ? lora_base(name) : base);
   try {
     open_adapter(opened, scratch / "changed");
   } catch (const FileError& error) {
@@ -382,6 +482,15 @@ TEST(Adapter, WholeTensorsTokensAndMagnitudesThatDoNotFitAreRefused) {
   EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", {3, 3, 17}}}), "has 3 twice");
   EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", nullptr}}), "lists no tokens of model.embed_tokens");
   EXPECT_CONTAINS(refusal_of("tokens", {{"trainable_token_indices", {{"wte", {3, 17, 40}}}}}), "lists no tokens");
+  EXPECT_CONTAINS(refusal_of("tokens_of_both", {{"trainable_token_indices", {{"embed_tokens", {3, 9}}}}}),
+                  "lists no tokens of lm_head");
+  // Two that are to be one, and are two.
+  EXPECT_EQ(refusal_of("both_of_two", Json::object()), "accepted");
+  EXPECT_CONTAINS(refusal_of("both_of_two", {{"ensure_weight_tying", true}}),
+                  "\"ensure_weight_tying\" is true; makes lm_head and model.embed_tokens one");
+  EXPECT_CONTAINS(refusal_of("head_of_two", {{"ensure_weight_tying", true}}), "expected both with the same numbers");
+  EXPECT_CONTAINS(refusal_of("saved_both_of_two", {{"ensure_weight_tying", true}}), "lm_head.weight\" is not what");
+  EXPECT_CONTAINS(refusal_of("saved_head_of_two", {{"ensure_weight_tying", true}}), "lm_head.weight\" is not what");
   EXPECT_CONTAINS(refusal_of("glm4", {{"use_dora", true}}), "lora_magnitude_vector\", and use_dora is true");
   EXPECT_CONTAINS(refusal_of("dora", {{"use_dora", false}}), "lora_magnitude_vector\" (header byte");
   EXPECT_CONTAINS(refusal_of("biases_all", {{"bias", "some"}}), "expected none, all or lora_only");
@@ -393,7 +502,7 @@ TEST(Adapter, WholeTensorsTokensAndMagnitudesThatDoNotFitAreRefused) {
     const std::vector<float> numbers(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1)), number);
     std::filesystem::copy(golden_adapter("saved_modules"), scratch / "changed", std::filesystem::copy_options::recursive);
     write_safetensors(scratch / "changed/adapter_model.safetensors", {{name, DType::f32, shape, numbers.data()}}, {});
-    OpenedModel opened = open_model(base_of("saved_modules"));
+    OpenedModel opened = open_model(lora_base("saved_modules"));
     return message_of<FileError>([&] { open_adapter(opened, scratch / "changed"); });
   };
   EXPECT_CONTAINS(with("base_model.model.model.embed_tokens.weight", {50, 12}, 1), "has 50 rows");
@@ -470,7 +579,7 @@ TEST(Adapter, FilesThatDoNotFitAreRefused) {
   } catch (const InputError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("\"c_atn\" names no matrix"), std::string::npos) << message;
-    EXPECT_NE(message.find("c_attn, c_proj, c_fc, wte, lm_head, and all-linear"), std::string::npos) << message;
+    EXPECT_NE(message.find("c_attn, c_proj, c_fc, wte, lm_head, wpe, and all-linear"), std::string::npos) << message;
   }
 }
 

@@ -14,12 +14,11 @@
 #include "ops/label_scores.h"
 #include "ops/tape.h"
 #include "run.h"
+#include "support/lora.h"
 #include "support/scratch.h"
 
 namespace vitrine {
 namespace {
-
-std::string lora_folder(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/lora/" + name; }
 
 // Logits of several sequences in one step, with adapters of each.
 std::vector<float> logits_with(const Model& model, const std::vector<std::vector<int32_t>>& texts,
@@ -59,14 +58,11 @@ class AdapterOfRows : public testing::TestWithParam<std::string> {};
 
 // The first has the adapter, the second none, the third half of it: each as if it were alone, to the bit.
 TEST_P(AdapterOfRows, ChangesItsRowsAsAtTheWeightsAndNoOthers) {
-  const std::string name = read_json(lora_folder(GetParam() + "/adapter/adapter_config.json")).at("base_model_name_or_path");
-  const std::string variant = std::string(VITRINE_GOLDEN) + "/variants/" + name;
-  const std::string base = std::filesystem::exists(variant) ? variant : Golden::open(name).model();
   const Checkpoint gold = open_safetensors(lora_folder(GetParam() + "/golden.safetensors"));
   const GoldenTensor ids = golden_tensor(gold, "ids");
   std::vector<std::vector<int32_t>> texts = {ids_of(ids.at(0)), ids_of(ids.at(1)), ids_of(ids.at(2))};
   texts[1].resize(3);
-  OpenedModel opened = open_model(base);
+  OpenedModel opened = open_model(lora_base(GetParam()));
   const std::shared_ptr<const Adapter> adapter = read_adapter(opened, lora_folder(GetParam() + "/adapter"));
   for (const bool exact : {false, true}) {
     SCOPED_TRACE(exact);
@@ -85,24 +81,16 @@ TEST_P(AdapterOfRows, ChangesItsRowsAsAtTheWeightsAndNoOthers) {
     else
       EXPECT_CLOSE(together, alone, Tolerance(2e-5, 1e-4));
   }
-  const Tolerance tolerance =
-      base.find("/variants/") != std::string::npos ? Tolerance(2e-5, 1e-4) : Golden::open(name).tolerance();
-  EXPECT_CLOSE(logits_with(*opened.model, {texts[0]}, {{{adapter}}}), golden_tensor(gold, "logits"), tolerance);
+  EXPECT_CLOSE(logits_with(*opened.model, {texts[0]}, {{{adapter}}}), golden_tensor(gold, "logits"), lora_tolerance(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, AdapterOfRows,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
-                                         "gpt_oss_default_rope", "saved_modules", "saved_embedding_of_two", "saved_tied",
-                                         "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
-                                         "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Every, AdapterOfRows, testing::ValuesIn(golden_adapters()), [](const auto& test) { return test.param; });
 
 // A head that is read in pieces, and one that is read for some rows, know which rows of the step they have.
 TEST(RowAdapters, OfTheHeadActOnItsRows) {
   for (const std::string name : {"saved_modules", "embeddings", "tokens"}) {
     SCOPED_TRACE(name);
-    const std::string base = read_json(lora_folder(name + "/adapter/adapter_config.json")).at("base_model_name_or_path");
-    const OpenedModel opened = open_model(Golden::open(base).model());
+    const OpenedModel opened = open_model(lora_base(name));
     const ScaledAdapter adapter{read_adapter(opened, lora_folder(name + "/adapter"))};
     ThreadPool pool(2);
     Context ctx(pool);
@@ -225,6 +213,46 @@ TEST(GgufAdapter, WrittenOnesAreReadBesideBothKindsOfFiles) {
       EXPECT_CLOSE(logits_with(*opened.model, {ids_of(golden_tensor(gold, "ids").at(0))}, {{}}), golden_tensor(gold, "logits"),
                    Golden::open(base).tolerance());
     }
+  }
+}
+
+// Experts of one tensor have one rank in the file: those with less get zeros.
+TEST(GgufAdapter, ExpertsOfOtherRanks) {
+  const std::vector<std::vector<int32_t>> text = {{3, 17, 4, 5, 9, 12, 7}};
+  for (const std::string smaller : {"experts.0", "experts.1"}) {
+    SCOPED_TRACE(smaller);
+    const Scratch scratch;
+    const std::string base = Golden::open("qwen3_moe").model();
+    OpenedModel fresh = open_model(base);
+    AdapterOptions options = {.rank = 2, .alpha = 4, .targets = {}};
+    for (int64_t i = 0; i < fresh.model->layer(0).experts->count; ++i)
+      options.targets.push_back("experts." + std::to_string(i) + ".down_proj");
+    add_fresh_adapter(fresh, options, 3);
+    write_adapter(*fresh.adapter, scratch / ".", "base");
+    const Checkpoint stored = open_safetensors(scratch / "adapter_model.safetensors");
+    std::vector<TensorToWrite> tensors;
+    std::vector<std::vector<float>> numbers;
+    for (const auto& [name, tensor] : stored.tensors()) {
+      std::vector<int64_t> shape = tensor.shape;
+      if (name.find(smaller + ".") != std::string::npos) shape[name.ends_with("lora_A.weight") ? 0 : 1] = 1;
+      std::vector<float>& own = numbers.emplace_back();
+      for (int64_t i = 0; i < shape[0] * shape[1]; ++i) own.push_back(0.1f * static_cast<float>((i * 7 + 3) % 11 - 5));
+      tensors.push_back({name, DType::f32, shape, own.data()});
+    }
+    Json config = read_json(scratch / "adapter_config.json");
+    config["rank_pattern"] = {{smaller + ".down_proj", 1}};
+    std::filesystem::create_directory(scratch / "mixed");
+    scratch.write("mixed/adapter_config.json", config.dump());
+    write_safetensors(scratch / "mixed/adapter_model.safetensors", tensors, {});
+    OpenedModel opened = open_model(base);
+    const std::vector<float> plain = logits_with(*opened.model, text, {{}});
+    open_adapter(opened, scratch / "mixed");
+    write_gguf_adapter(opened, *opened.adapter, scratch / "adapter.gguf");
+    OpenedModel again = open_model(base);
+    open_adapter(again, scratch / "adapter.gguf");
+    const std::vector<float> wanted = logits_with(*opened.model, text, {{}});
+    EXPECT_CLOSE(logits_with(*again.model, text, {{}}), wanted, Tolerance(2e-5, 1e-4));
+    EXPECT_FALSE(close_ranges(plain, wanted, Tolerance(2e-5, 1e-4)));
   }
 }
 

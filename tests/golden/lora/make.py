@@ -2,7 +2,7 @@
 
 usage: make.py [MODEL ...]      (without names: everything)
 needs: torch, transformers, peft, safetensors (made with torch 2.15.0, transformers 5.23.0, peft 0.21.2; phi3 and what
-follows it with transformers 5.24.0)
+follows it with transformers 5.24.0, embeddings_tied and what follows some_layers with peft 0.21.2 too)
 
 For each model of ../models or ../variants named below, <model>/:
     adapter/              as PEFT saves it, A and B random
@@ -57,6 +57,22 @@ CASES = {
     "lora_bias": dict(base="phi", r=2, lora_alpha=3, target_modules=["q_proj", "fc2"], lora_bias=True),
     "router": dict(base="mixtral", r=2, lora_alpha=4, target_modules=["k_proj"], target_parameters=["mlp.gate.weight"]),
     "some_layers": dict(base="glm4", r=2, lora_alpha=3, target_modules=["q_proj", "o_proj", "down_proj"], exclude_modules=["o_proj"], layers_to_transform=[1]),
+    # The two places of a tied matrix.
+    "head_of_two": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["lm_head", "q_proj"]),
+    "both_of_two": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["embed_tokens", "lm_head", "q_proj"]),
+    "head_tied": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["lm_head", "q_proj"], ensure_weight_tying=True),
+    "saved_head_of_two": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+    "saved_both_of_two": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
+    "saved_head_tied": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["embed_tokens", "q_proj"], modules_to_save=["lm_head"],
+                            ensure_weight_tying=True),
+    "tokens_of_head": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"], trainable_token_indices={"lm_head": [3, 9]}),
+    "tokens_of_both": dict(base="starcoder2", r=2, lora_alpha=3, target_modules=["q_proj"],
+                           trainable_token_indices={"embed_tokens": [3, 9], "lm_head": [3, 8]}),
+    # Matrices beside the blocks.
+    "gemma4": dict(r=2, lora_alpha=3, target_modules="all-linear"),
+    "gemma4_moe": dict(r=2, lora_alpha=3, target_modules="all-linear"),
+    "gemma4_per_layer": dict(base="gemma4", r=2, lora_alpha=3, target_modules=["embed_tokens_per_layer", "per_layer_model_projection"]),
+    "positions": dict(base="gpt2_a", r=2, lora_alpha=3, target_modules=["wpe", "c_attn"], fan_in_fan_out=True),
 }
 PATTERNS = [
     ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
@@ -76,7 +92,7 @@ for index, (name, settings) in enumerate(CASES.items()):
     base_name = settings.pop("base", name)
     source = MODELS / base_name / "model"
     source = source if source.exists() else HERE.parent / "variants" / base_name
-    experts = {"experts_implementation": "eager"} if "target_parameters" in settings else {}  # the default has no float64
+    experts = {"experts_implementation": "eager"} if "target_parameters" in settings or "moe" in name else {}  # the default has no float64
     base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **experts).eval()
     base.name_or_path = base_name  # not where it lies here
     model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
@@ -98,6 +114,14 @@ for index, (name, settings) in enumerate(CASES.items()):
     with torch.no_grad():
         out["logits"] = model(ids[:1], use_cache=False).logits[0]
     learned = {tensor_name(k): p for k, p in model.named_parameters() if p.requires_grad}
+    # A and B of a tied embedding are those of the head, transposed and exchanged: in float64 no longer the same numbers in memory,
+    # and two parameters for an optimizer. Here they are one, whose gradient is the sum of the two.
+    twins = {}
+    if settings.get("ensure_weight_tying"):
+        for k in [k for k in learned if k.endswith("lm_head.lora_A.weight") or k.endswith("lm_head.lora_B.weight")]:
+            of_embedding = "base_model.model.model.embed_tokens.lora_embedding_" + ("B" if "lora_A" in k else "A")
+            twins[of_embedding] = learned.pop(k)
+            twins[of_embedding].data = learned[of_embedding].data.T
     optimizer = torch.optim.AdamW(learned.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     losses = []
     start = {k: p.detach().clone() for k, p in learned.items()}
@@ -105,6 +129,9 @@ for index, (name, settings) in enumerate(CASES.items()):
         optimizer.zero_grad()
         loss = model(ids, labels=ids, use_cache=False).loss
         loss.backward()
+        for k, p in twins.items():
+            learned[k].grad += p.grad.T
+            p.grad = None
         losses.append(loss.item())
         if step == 0:
             out.update({f"grad/{k}": p.grad.clone() for k, p in learned.items()})
