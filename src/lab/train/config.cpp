@@ -124,13 +124,30 @@ void read_model(const YamlValue& value, TrainConfig& c) {
 }
 
 void read_lora(const YamlValue& value, TrainConfig& c) {
-  value.allow(Names{"rank", "alpha", "rslora", "dropout", "targets", "dora", "bias", "modules_to_save", "trainable_token_indices",
-                    "ensure_weight_tying"});
+  const Names fresh = {"rank",
+                       "alpha",
+                       "rslora",
+                       "dropout",
+                       "targets",
+                       "dora",
+                       "bias",
+                       "modules_to_save",
+                       "trainable_token_indices",
+                       "ensure_weight_tying"};
+  Names known = fresh;
+  known.emplace_back("path");
+  value.allow(known);
   if (c.model.empty()) value.fail("an adapter needs an existing model: set model.path, not model.config");
   if (c.form.any())
     value.fail("an adapter needs an unchanged model: omit model.norms, model.residual and the other parts of model that are off");
   AdapterOptions& o = c.lora.emplace();
-  read(value, "rank", o.rank, 1, 1 << 16);
+  if (const auto path = value.find("path")) {
+    for (const std::string& key : fresh)
+      if (const auto other = value.find(key)) other->fail("the adapter in lora.path has its own; leave it out");
+    c.adapter = path_in(*path);
+    return;
+  }
+  read(value, "rank", o.rank, 1, kLargestRank);
   read(value, "alpha", o.alpha, 1e-9, 1e9, "a number from 1e-9 to 1e9");
   read(value, "rslora", o.rslora);
   read(value, "dropout", o.dropout, 0, 0.999999, "a share from 0 to below 1");

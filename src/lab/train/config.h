@@ -27,6 +27,7 @@ struct TrainConfig {
   InitRule init;
   FormChanges form;                    // norms moved, parts left out
   std::optional<AdapterOptions> lora;  // an adapter learns, and the model stays as it is
+  std::string adapter;                 // the one that goes on learning; empty: a fresh one
 
   // data
   struct DataFolder {  // made by `vitrine data`

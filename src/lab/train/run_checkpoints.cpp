@@ -23,10 +23,12 @@ std::string more_of(const AdapterOptions& o) {
 // What may not change about the adapter of a run.
 std::string lora_text(const TrainConfig& config, uint64_t base) {
   const AdapterOptions& o = *config.lora;
+  const std::string beside = ", beside a model with the numbers " + hexadecimal(base);
+  if (!config.adapter.empty()) return "of " + config.adapter + beside;
   std::string targets;
   for (const std::string& target : o.targets) targets += (targets.empty() ? "" : ", ") + target;
   return "rank " + std::to_string(o.rank) + ", alpha " + Json(o.alpha).dump() + ", dropout " + Json(o.dropout).dump() +
-         (o.rslora ? ", rslora" : "") + more_of(o) + ", of " + targets + ", beside a model with the numbers " + hexadecimal(base);
+         (o.rslora ? ", rslora" : "") + more_of(o) + ", of " + targets + beside;
 }
 
 std::string masked_text(const MaskingOptions& o, int32_t mask) {

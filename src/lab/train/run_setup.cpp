@@ -73,18 +73,22 @@ Learner TrainRun::make_learner() {
   if (config_.lora) base_ = fingerprint_of(opened);
   if (config_.lora && checkpoint_ < 0) {
     try {
-      add_fresh_adapter(opened, *config_.lora, config_.seed);
+      if (config_.adapter.empty())
+        add_fresh_adapter(opened, *config_.lora, config_.seed);
+      else
+        continue_adapter(opened, config_.adapter);
     } catch (const InputError& error) {
       throw InputError(config_.path + ": " + error.what());
     }
   }
   if (config_.lora && checkpoint_ >= 0) open_adapter(opened, checkpoint);
   const int64_t count = config_.lora ? opened.adapter->parameter_count() : parameter_count(*opened.model);
-  check_memory(config_, state_bytes(static_cast<double>(count)) * comm_.on_this_machine(),
-               "weights, gradients and the optimizer's state",
-               config_.lora ? "Lower lora.rank or name fewer targets"
-                            : "Train a smaller model, set optimizer.moments: bf16, use sgd without momentum, or learn an adapter "
-                              "beside it: lora");
+  check_memory(
+      config_, state_bytes(static_cast<double>(count)) * comm_.on_this_machine(), "weights, gradients and the optimizer's state",
+      !config_.adapter.empty() ? "Train a smaller adapter"
+      : config_.lora           ? "Lower lora.rank or name fewer targets"
+                     : "Train a smaller model, set optimizer.moments: bf16, use sgd without momentum, or learn an adapter "
+                       "beside it: lora");
   LearnerOptions options{.optimizer = config_.optimizer,
                          .clip = config_.clip,
                          .recompute = config_.recompute,

@@ -1,4 +1,6 @@
 // Learning an adapter beside a model that stays as it is: against PEFT and torch, and through whole runs.
+#include "support/lora.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,14 +8,13 @@
 
 #include "model/adapter.h"
 #include "support/close.h"
+#include "train/data/token_data_writer.h"
 #include "train/run_support.h"
 #include "train/support.h"
 #include "train/train.h"
 
 namespace vitrine {
 namespace {
-
-std::string golden_lora(const std::string& name) { return std::string(VITRINE_GOLDEN) + "/lora/" + name; }
 
 // The three sequences that PEFT learned from; the last token of each predicts nothing.
 Batch lora_batch(const Checkpoint& gold) {
@@ -45,15 +46,9 @@ std::vector<float> values_of(const Learner& learner, const Parameter& p) {
   return {learner.parameters().weights(p), learner.parameters().weights(p) + p.count};
 }
 
-std::string base_of(const std::string& adapter) {
-  const std::string name = read_json(golden_lora(adapter) + "/adapter/adapter_config.json").at("base_model_name_or_path");
-  const std::string variant = std::string(VITRINE_GOLDEN) + "/variants/" + name;
-  return std::filesystem::exists(variant) ? variant : Golden::open(name).model();
-}
-
 // PEFT's B of experts, [out, rank · experts], as ours lies: [experts · out, rank]. A and B of an embedding transposed and
 // exchanged. Everything else as it is.
-GoldenTensor as_ours(const Checkpoint& gold, const std::string& what, const Parameter& p, bool tied = false) {
+GoldenTensor as_ours(const Checkpoint& gold, const std::string& what, const Parameter& p) {
   if (const size_t at = p.name.find("lora_embedding_"); at != std::string::npos) {
     std::string other = p.name;
     other.back() = other.back() == 'A' ? 'B' : 'A';
@@ -62,11 +57,6 @@ GoldenTensor as_ours(const Checkpoint& gold, const std::string& what, const Para
     const auto rows = static_cast<size_t>(from.shape[0]), columns = static_cast<size_t>(from.shape[1]);
     for (size_t r = 0; r < rows; ++r)
       for (size_t c = 0; c < columns; ++c) turned.values[c * rows + r] = from.values[r * columns + c];
-    // PEFT has a tied head's A and B as parameters of their own with the same numbers: their gradients are ours, too.
-    const std::string of_head = what + "base_model.model.lm_head.lora_" + p.name.back() + ".weight";
-    if (!tied) return turned;
-    const GoldenTensor head = golden_tensor(gold, of_head);
-    for (size_t i = 0; i < turned.values.size(); ++i) turned.values[i] += head.values[i];
     return turned;
   }
   GoldenTensor tensor = golden_tensor(gold, what + p.name);
@@ -84,21 +74,20 @@ class LoraGolden : public testing::TestWithParam<std::string> {};
 
 // A step of plain descent at rate 1 takes the gradient away from the weights.
 TEST_P(LoraGolden, GradientsMatchTorch) {
-  const Checkpoint gold = open_safetensors(golden_lora(GetParam()) + "/golden.safetensors");
+  const Checkpoint gold = open_safetensors(lora_folder(GetParam()) + "/golden.safetensors");
   LearnerOptions options;
   options.optimizer = {.kind = OptimizerOptions::Kind::sgd, .weight_decay = 0};
   options.threads = 2;
-  Learner learner(with_adapter(base_of(GetParam()), golden_lora(GetParam()) + "/adapter"), options);
+  Learner learner(with_adapter(lora_base(GetParam()), lora_folder(GetParam()) + "/adapter"), options);
   std::vector<std::vector<float>> before;
   for (const Parameter& p : learner.parameters().list()) before.push_back(values_of(learner, p));
   const Batch batch = lora_batch(gold);
   learner.step(std::span(&batch, 1), 1.0);
-  const size_t twice = GetParam() == "embeddings_tied" ? 2 : 0;  // of the head
-  ASSERT_EQ(learner.parameters().list().size() + twice, Golden::names_in(gold, "grad/").size());
+  ASSERT_EQ(learner.parameters().list().size(), Golden::names_in(gold, "grad/").size());
   for (size_t i = 0; i < before.size(); ++i) {
     const Parameter& p = learner.parameters().list()[i];
     SCOPED_TRACE(p.name);
-    const GoldenTensor want = as_ours(gold, "grad/", p, GetParam() == "embeddings_tied");
+    const GoldenTensor want = as_ours(gold, "grad/", p);
     ASSERT_EQ(p.shape, want.shape);
     std::vector<float> got = values_of(learner, p);
     for (size_t k = 0; k < got.size(); ++k) got[k] = before[i][k] - got[k];
@@ -117,13 +106,12 @@ std::vector<float> with_gradient(const std::vector<float>& values, const GoldenT
 }
 
 TEST_P(LoraGolden, TenAdamWSteps) {
-  if (GetParam() == "embeddings_tied") GTEST_SKIP() << "PEFT makes two steps of the tied A and B, one for each of their places";
-  const Checkpoint gold = open_safetensors(golden_lora(GetParam()) + "/golden.safetensors");
-  const auto losses = read_json(golden_lora(GetParam()) + "/losses.json").get<std::vector<double>>();
+  const Checkpoint gold = open_safetensors(lora_folder(GetParam()) + "/golden.safetensors");
+  const auto losses = read_json(lora_folder(GetParam()) + "/losses.json").get<std::vector<double>>();
   LearnerOptions options;
   options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
   options.threads = 2;
-  Learner learner(with_adapter(base_of(GetParam()), golden_lora(GetParam()) + "/adapter"), options);
+  Learner learner(with_adapter(lora_base(GetParam()), lora_folder(GetParam()) + "/adapter"), options);
   const Batch batch = lora_batch(gold);
   for (size_t i = 0; i < 10; ++i)
     EXPECT_NEAR(learner.step(std::span(&batch, 1), 1e-3).loss, losses.at(i), 1e-4 * losses.at(i)) << "before step " << i + 1;
@@ -140,12 +128,7 @@ TEST_P(LoraGolden, TenAdamWSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, LoraGolden,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
-                                         "gpt_oss_default_rope", "saved_modules", "saved_embedding_of_two", "saved_tied",
-                                         "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
-                                         "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Every, LoraGolden, testing::ValuesIn(golden_adapters()), [](const auto& test) { return test.param; });
 
 // The base model --------------------------------------------------------------------------------------------------------
 
@@ -173,7 +156,7 @@ struct BaseView {
 
 // Quantized, 16-bit and f32 files alike: mapped where they were, no byte changed, no gradient and no moment beside them.
 TEST(Lora, TheBaseModelStaysWhereAndAsItIs) {
-  const Checkpoint gold = open_safetensors(golden_lora("llama") + "/golden.safetensors");
+  const Checkpoint gold = open_safetensors(lora_folder("llama") + "/golden.safetensors");
   for (const std::string file : {"llama.gguf", "llama_f16.gguf", "llama_q8_0.gguf", "llama_q4_0.gguf"}) {
     SCOPED_TRACE(file);
     OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + file);
@@ -207,7 +190,7 @@ TEST(Lora, AGgufModelLearnsWithoutDropout) {
   LearnerOptions options;
   options.threads = 2;
   Learner learner(std::move(opened), options);
-  const Batch batch = lora_batch(open_safetensors(golden_lora("gpt2_a") + "/golden.safetensors"));
+  const Batch batch = lora_batch(open_safetensors(lora_folder("gpt2_a") + "/golden.safetensors"));
   const Learner::Sum plain = learner.evaluate(batch);
   EXPECT_NEAR(learner.step(std::span(&batch, 1), 0).loss, plain.loss / static_cast<double>(plain.tokens), 1e-6);
 }
@@ -216,7 +199,7 @@ TEST(Lora, AGgufModelLearnsWithoutDropout) {
 TEST(Lora, ThreadsAndRecomputationChangeNoBit) {
   for (const std::string model : {"gpt2_a", "gemma2"}) {
     SCOPED_TRACE(model);
-    const Checkpoint gold = open_safetensors(golden_lora(model) + "/golden.safetensors");
+    const Checkpoint gold = open_safetensors(lora_folder(model) + "/golden.safetensors");
     std::vector<std::vector<float>> results;
     for (const auto& [threads, recompute] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
       OpenedModel opened = open_model(Golden::open(model).model());
@@ -307,6 +290,80 @@ TEST(LoraRun, EverythingThatLearnsGoesOnWithoutADifference) {
   }
 }
 
+// Two runs, the second of which goes on with the adapter of the first, are one run where the optimizer remembers nothing.
+TEST(LoraRun, AnAdapterGoesOnLearningInAnotherRun) {
+  const Scratch scratch;
+  small_data(scratch, "data", 60, 1);
+  small_data(scratch, "valid", 20, 2);
+  base_model(scratch);
+  std::filesystem::create_directories(scratch / "one");
+  TokenDataWriter writer(scratch / "one", {.vocab_size = 61, .tokenizer = 1});  // one batch, the same in each step
+  const std::vector<int32_t> ids = {1, 2, 5, 11, 23, 47, 35, 10, 21, 43, 27, 55, 50, 40, 20, 41, 22};
+  writer.add(ids, ids.size());
+  writer.end_document();
+  writer.finish();
+  const auto config = [&](const std::string& out, int steps, const std::string& lora) {
+    return parse_train_config(
+        "model: " + scratch / "base/last" + "\nlora: " + lora + "\ndata: {train: " + scratch / "one" +
+            "}\nsequence_length: 16\nbatch: 1\nsteps: " + std::to_string(steps) +
+            "\nschedule: {decay: constant}\ndropout: 0\noptimizer: {name: sgd, lr: 0.5, momentum: 0}\nout: " + out + "\n",
+        "a.yaml");
+  };
+  for (const std::string lora :
+       {"{rank: 2, alpha: 4, targets: [c_attn, mlp.c_proj], dora: true, bias: all}",
+        "{rank: 2, rslora: true, targets: [wte, c_fc]}", "{rank: 2, targets: [lm_head], modules_to_save: [ln_f, wpe]}",
+        "{rank: 2, targets: [c_attn], modules_to_save: [lm_head], ensure_weight_tying: true}",
+        "{rank: 2, targets: [lm_head], ensure_weight_tying: true}",
+        "{rank: 2, targets: [c_fc], trainable_token_indices: [2, 11]}"}) {
+    SCOPED_TRACE(lora);
+    const std::string whole = scratch / "whole", first = scratch / "first", second = scratch / "second";
+    for (const std::string& run : {whole, first, second}) std::filesystem::remove_all(run);
+    train(config(whole, 5, lora), false);
+    train(config(first, 2, lora), false);
+    const std::string path = "{path: " + first + "/last}";
+    train(config(second, 1, path), false);
+    train(config(second, 3, path), true);
+    const Checkpoint want = open_safetensors(whole + "/last/adapter_model.safetensors"),
+                     got = open_safetensors(second + "/last/adapter_model.safetensors"),
+                     before = open_safetensors(first + "/last/adapter_model.safetensors");
+    ASSERT_EQ(got.tensors().size(), want.tensors().size());
+    bool moved = false;
+    for (const auto& [name, tensor] : want.tensors()) {
+      ASSERT_NE(got.find(name), nullptr) << name;
+      EXPECT_EQ(as_floats(*got.find(name)).values, as_floats(tensor).values) << name;
+      moved = moved || as_floats(*before.find(name)).values != as_floats(tensor).values;
+    }
+    EXPECT_TRUE(moved);
+    EXPECT_EQ(read_json(second + "/last/adapter_config.json"), read_json(whole + "/last/adapter_config.json"));
+    const std::vector<Json> all = metrics_of(whole), rest = metrics_of(second);
+    for (size_t step = 0; step < 3; ++step) EXPECT_EQ(rest.at(step).at("loss"), all.at(step + 2).at("loss"));
+  }
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(config(scratch / "second", 4, "{path: elsewhere}"), true); }),
+                  "the run has lora \"of " + scratch / "first/last, beside a model");
+}
+
+TEST(LoraRun, AdaptersThatCannotGoOnAreRefused) {
+  const Scratch scratch;
+  small_data(scratch, "data", 60, 1);
+  small_data(scratch, "valid", 20, 2);
+  base_model(scratch);
+  const auto refused = [&](const std::string& lora) {
+    return message_of<InputError>(
+        [&] { train(parse_train_config(lora_config(scratch, scratch / "none", 1, lora), "a.yaml"), false); });
+  };
+  EXPECT_CONTAINS(refused("{path: " + scratch / "base/last}"), "give it as --model");
+  EXPECT_CONTAINS(refused("{path: " + scratch / "base/last, rank: 4}"),
+                  "\"lora.rank\" is \"4\"; the adapter in lora.path has its own");
+  EXPECT_CONTAINS(refused("{path: \"\"}"), "expected a path");
+  OpenedModel opened = open_model(scratch / "base/last");
+  add_fresh_adapter(opened, {.rank = 2, .targets = {"lm_head"}}, 1);
+  write_adapter(*opened.adapter, scratch / ".", "base");
+  Json config = read_json(scratch / "adapter_config.json");
+  config["lora_dropout"] = 0.1;
+  scratch.write("adapter_config.json", config.dump());
+  EXPECT_CONTAINS(refused("{path: " + scratch / ".}"), "is the output matrix, for which dropout is not supported");
+}
+
 // Dropout may change, and the model beside the adapter may move.
 TEST(LoraRun, GoesOnWithAnotherDropoutBesideAMovedModel) {
   const Scratch scratch;
@@ -335,7 +392,8 @@ TEST(LoraRun, ConfigurationsThatDoNotFitAreRefused) {
   };
   const auto of = [&](const std::string& lora) { return refusal(lora_config(scratch, scratch / "none", 1, lora)); };
   EXPECT_EQ(of("{targets: [q_proj]}").find("a.yaml: lora.targets: "), 0u);
-  EXPECT_NE(of("{targets: [q_proj]}").find("There are c_attn, c_proj, c_fc, wte, lm_head, and all-linear"), std::string::npos);
+  EXPECT_NE(of("{targets: [q_proj]}").find("There are c_attn, c_proj, c_fc, wte, lm_head, wpe, and all-linear"),
+            std::string::npos);
   EXPECT_NE(of("{rank: 4}").find("targets"), std::string::npos);
   EXPECT_NE(of("{rank: 0, targets: all-linear}").find("lora.rank"), std::string::npos);
   EXPECT_NE(of("{rank: 17, targets: [c_attn]}").find("beyond 16 an adapter is larger"), std::string::npos);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "generate/chat.h"
+#include "model/adapter.h"
 #include "support/close.h"
 #include "support/golden.h"
 #include "train/data/conversations.h"
@@ -131,6 +132,46 @@ TEST(DpoGolden, TenSteps) {
   EXPECT_EQ(compared, 5u);
 }
 
+// An adapter that goes on learning: what it was before is the reference (tests/golden/train/make_dpo_adapter.py).
+TEST(DpoGolden, TenStepsOfAnAdapterThatGoesOn) {
+  const Json gold = read_json(folder() + "dpo_adapter.json");
+  const Scratch scratch;
+  prepare(scratch, lines_of(read_json(folder() + "dpo.json")), "pairs");
+  const TokenData data = TokenData::open(scratch / "pairs/train");
+  BatchSource source(data, {.sequence_length = 64, .batch = 4, .shuffle = false});
+  Batch batch = source.next();
+  LearnerOptions options;
+  options.optimizer = {.weight_decay = 0};
+  options.threads = 2;
+  OpenedModel opened = open_model(llama());
+  continue_adapter(opened, std::string(VITRINE_GOLDEN) + "/lora/llama/adapter");
+  Learner learner(std::move(opened), options);
+  learner.set_preference({.beta = gold.at("beta").get<double>()});
+  batch.reference = learner.answer_logprobs(batch);
+  for (size_t i = 0; i < 8; ++i) {
+    const double want = gold.at("reference")[i / 2][i % 2].get<double>();
+    EXPECT_NEAR(batch.reference[i], want, 1e-5 * std::abs(want));
+  }
+  for (size_t step = 0; step < 10; ++step) {
+    const StepReport report = learner.step(std::span(&batch, 1), gold.at("lr").get<double>());
+    const double want = gold.at("losses")[step].get<double>();
+    EXPECT_NEAR(report.loss, want, 1e-4 * want) << step;
+  }
+  const Checkpoint expected = open_safetensors(folder() + "dpo_adapter.safetensors");
+  size_t compared = 0;
+  for (const Parameter& p : learner.parameters().list()) {
+    if (expected.find(p.name) == nullptr) continue;
+    SCOPED_TRACE(p.name);
+    const GoldenTensor want = golden_tensor(expected, p.name);
+    double largest = 0;
+    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
+    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
+    ++compared;
+  }
+  EXPECT_EQ(compared, expected.tensors().size());
+}
+
 // The gradient is that of the batch however it is cut into passes and whoever accumulates it.
 TEST(Dpo, PartsKeepPairsTogether) {
   const Json gold = read_json(folder() + "dpo.json");
@@ -206,6 +247,16 @@ TEST_F(DpoRun, ProcessesLearnTogetherWhatOneLearns) {
 TEST_F(DpoRun, AnAdapterLearnsToo) {
   train(config("adapter", "dpo: {}\nlora: {rank: 2, alpha: 4, targets: [q_proj, v_proj]}\n"), false);
   EXPECT_LT(metrics_of(scratch / "adapter").back().at("loss").get<double>(), std::log(2.0));
+}
+
+// What it had learned before is the reference.
+TEST_F(DpoRun, AnAdapterGoesOnFromAnotherRun) {
+  train(config("before", "dpo: {}\nlora: {rank: 2, alpha: 4, targets: [q_proj, v_proj]}\n"), false);
+  train(config("after", "dpo: {beta: 0.2}\nlora: {path: " + scratch / "before/last" + "}\n"), false);
+  const std::vector<Json> lines = metrics_of(scratch / "after");
+  EXPECT_NEAR(lines[0].at("val_loss").get<double>(), std::log(2.0), 1e-5);
+  EXPECT_NEAR(lines[1].at("loss").get<double>(), std::log(2.0), 1e-5);
+  EXPECT_LT(lines.back().at("loss").get<double>(), std::log(2.0));
 }
 
 TEST_F(DpoRun, AStopBeforeTheReferenceIsThereLeavesNoRun) {
