@@ -82,10 +82,7 @@ RowsF vocabulary_product(Engine& engine, const Weight& W_U, const Weight& W_E) {
   for (int64_t first = 0; first < W_E.out; first += kVocabularyChunk) {
     const int64_t n = std::min(kVocabularyChunk, W_E.out - first);
     const auto chunk = [&](const Weight& w) {
-      Weight part = w;
-      part.data = w.stored_row(first);
-      part.out = n;
-      RowsF rows = dense(part);
+      RowsF rows = dense(w, first, n);
       for (int64_t i = 0; i < n; ++i)
         if (!rows.row(i).allFinite())
           throw RunError("NaN or infinity in row " + std::to_string(first + i) + " of " + w.name +

@@ -61,11 +61,11 @@ RowsF multiply(Context& ctx, const RowsF& x, const RowsF& w, bool by_columns) {
 
 }  // namespace
 
-RowsF dense(const Weight& w) {
-  RowsF rows(w.out, w.in);
-  for (int64_t j = 0; j < w.out; ++j) {
-    for (int64_t i = 0; i < w.in; ++i) rows(j, i) = w.at<float>(j, i);
-    if (w.adapter != nullptr) add_merged(*w.adapter, j, rows.row(j).data());
+RowsF dense(const Weight& w, int64_t first, int64_t n) {
+  RowsF rows(n, w.in);
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = 0; i < w.in; ++i) rows(j, i) = w.at<float>(first + j, i);
+    if (w.adapter != nullptr) add_merged(*w.adapter, first + j, rows.row(j).data());
   }
   return rows;
 }

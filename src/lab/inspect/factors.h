@@ -20,8 +20,10 @@ struct LayerFactors {
 };
 LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t layer, int64_t offset);
 
-/// The weights as f32, [out, in].
-RowsF dense(const Weight& w);
+/// Outputs [first, first + n) of the weights, with their adapter, as f32 [n, in].
+RowsF dense(const Weight& w, int64_t first, int64_t n);
+/// All of them.
+inline RowsF dense(const Weight& w) { return dense(w, 0, w.out); }
 
 /// x · wᵀ in the engine's own f32 products and threads. x [m, k], w [n, k]; returns [m, n].
 RowsF product(Context& ctx, const RowsF& x, const RowsF& w);

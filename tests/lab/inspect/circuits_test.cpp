@@ -8,6 +8,8 @@
 
 #include "hooks/trace.h"
 #include "inspect/support.h"
+#include "model/adapter.h"
+#include "model/export.h"
 #include "support/golden.h"
 #include "support/scratch.h"
 
@@ -209,6 +211,29 @@ TEST(Circuits, OfAGgufCopyAreTheSame) {
       EXPECT_NEAR(a.heads[i].copying, b.heads[i].copying, 1e-4);
     }
     for (size_t i = 0; i < a.composition.size(); ++i) EXPECT_NEAR(a.composition[i].k / b.composition[i].k, 1, 1e-4);
+  }
+}
+
+// An embedding and a head of more rows than are multiplied at once, each with an adapter, are those of the merged model.
+TEST(Circuits, OfAnAdaptedEmbeddingAndHeadAreThoseOfTheMergedModel) {
+  const Scratch scratch;
+  OpenedModel opened = open_model(std::string(VITRINE_SOURCE) + "/models/tales9m");
+  ASSERT_GT(opened.model->shape().vocab_size, 2048);
+  add_fresh_adapter(opened, {.rank = 2, .alpha = 4, .targets = {"embed_tokens", "lm_head"}}, 5);
+  for (const Adapter::Module& m : opened.adapter->modules())
+    for (int64_t i = 0; i < m.b_count(); ++i) const_cast<float*>(m.B())[i] = 0.02f * static_cast<float>(i / 1500 - 4);
+  write_huggingface(opened, {}, scratch / "merged", DType::f32);
+  Engine beside(std::move(opened), {2, {}}), merged(scratch / "merged", {2, {}}),
+      plain(std::string(VITRINE_SOURCE) + "/models/tales9m", {2, {}});
+  const CircuitOptions first = {.layer = 0, .composition = false};
+  const CircuitTable a = circuit_table(beside, first), b = circuit_table(merged, first), c = circuit_table(plain, first);
+  ASSERT_EQ(a.heads.size(), b.heads.size());
+  for (size_t i = 0; i < a.heads.size(); ++i) {
+    SCOPED_TRACE(i);
+    const double largest = std::abs(b.heads[i].eigenvalues[0]);
+    EXPECT_NEAR(std::abs(a.heads[i].eigenvalues[0]), largest, 1e-4 * largest);
+    EXPECT_NEAR(a.heads[i].copying, b.heads[i].copying, 1e-3);
+    EXPECT_GT(std::abs(std::abs(c.heads[i].eigenvalues[0]) - largest), 1e-2 * largest);
   }
 }
 
