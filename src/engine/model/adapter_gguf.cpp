@@ -186,10 +186,11 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
 }
 
 void check_modules_of_peft(const OpenedModel& opened, const Adapter& adapter) {
-  std::map<std::string, size_t> parts;  // of the modules of the Hugging Face file
-  for (const Adapter::Module& m : modules_of(opened)) parts[m.name] = m.weights.size();
+  std::map<const Weight*, size_t> parts;  // of the modules of the Hugging Face file, by their first; names may be other versions'
+  for (const Adapter::Module& m : modules_of(opened)) parts[m.weights.front()] = m.weights.size();
   for (const Adapter::Module& m : adapter.modules())
-    if (const auto found = parts.find(m.name); !m.of_parameter && (found == parts.end() || found->second != m.weights.size()))
+    if (const auto found = parts.find(m.weights.front());
+        !m.of_parameter && (found == parts.end() || found->second != m.weights.size()))
       throw InputError("the adapter changes " + m.name +
                        " as a GGUF file holds it, apart from or together with others; PEFT has no such "
                        "adapter. Merge it instead (vitrine convert --adapter)");

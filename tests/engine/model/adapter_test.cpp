@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "io/file_checks.h"
+#include "model/adapter_gguf.h"
 #include "model/expert_modules.h"
 #include "model/export.h"
 #include "run.h"
@@ -76,6 +77,7 @@ TEST_P(GoldenAdapter, WritingGivesBackWhatWasRead) {
   const Scratch scratch;
   OpenedModel opened = open_model(lora_base(GetParam()));
   open_adapter(opened, golden_adapter(GetParam()));
+  check_modules_of_peft(opened, *opened.adapter);
   write_adapter(*opened.adapter, scratch / ".", lora_base_name(GetParam()));
   const Checkpoint before = open_safetensors(golden_adapter(GetParam()) + "/adapter_model.safetensors");
   const Checkpoint after = open_safetensors(scratch / "adapter_model.safetensors");

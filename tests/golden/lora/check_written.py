@@ -6,7 +6,10 @@ needs: torch, transformers, peft, safetensors, numpy (run with torch 2.15.0, tra
 For gpt2_a, gemma2 and mixtral: learns an adapter for a few steps beside the model, then compares the logits of
     vitrine --adapter          with PeftModel.from_pretrained
     vitrine convert --adapter  with AutoModelForCausalLM.from_pretrained of what it wrote, in f32, bf16 and f16
-and the bytes of every converted tensor with torch's own rounding of PEFT's merged weights. Exit code 1 if anything differs.
+and the bytes of every converted tensor with torch's own rounding of PEFT's merged weights.
+
+Every adapter of this folder, and those of llama.cpp that PEFT can hold, are written again by vitrine convert --adapter-only: PEFT's logits
+with what was written must be those of golden.safetensors. Exit code 1 if anything differs.
 """
 import json, pathlib, subprocess, sys, tempfile
 import torch
@@ -16,7 +19,8 @@ from transformers import AutoModelForCausalLM
 
 torch.set_num_threads(1)
 VITRINE = pathlib.Path(sys.argv[1]).resolve()
-MODELS = pathlib.Path(__file__).resolve().parent.parent / "models"
+HERE = pathlib.Path(__file__).resolve().parent
+MODELS = HERE.parent / "models"
 IDS = [5, 9, 17, 33, 8, 21, 40, 11, 60, 34, 7, 19]
 failed = False
 
@@ -45,6 +49,27 @@ def our_logits(folder, *arguments):
     run("trace", "--tokens", ",".join(map(str, IDS)), "--hooks", "hook_logits", "--compute", "f32", "--out", out, *arguments)
     return load_file(out)["hook_logits"]
 
+
+def written_again(name, adapter):
+    base_name = json.loads((HERE / name / "adapter/adapter_config.json").read_text())["base_model_name_or_path"]
+    source = MODELS / base_name / "model"
+    source = source if source.exists() else HERE.parent / "variants" / base_name
+    gold = load_file(HERE / name / "golden.safetensors")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary) / "adapter"
+        run("convert", source, folder, "--adapter", adapter, "--adapter-only")
+        base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+        model = PeftModel.from_pretrained(base.eval(), folder).eval()
+        with torch.no_grad():
+            logits = model(gold["ids"][:1].long(), use_cache=False).logits[0]
+        say(f"{name}: PEFT with {adapter.name} that vitrine wrote again", (logits - gold["logits"]).abs().max().item(),
+            1e-4 * gold["logits"].abs().max().item())
+
+
+for golden in sorted(HERE.glob("*/losses.json")):
+    written_again(golden.parent.name, golden.parent / "adapter")
+for name in ("gemma2", "phi3", "glm4", "gpt_neox"):  # without rsLoRA, which the converter does not know
+    written_again(name, HERE / name / "llama_cpp.gguf")
 
 for name, targets in (("gpt2_a", "[c_attn, mlp.c_proj]"), ("gemma2", "all-linear"),
                       ("mixtral", "[q_proj, experts.gate_up_proj, mlp.experts.down_proj]")):
