@@ -33,6 +33,7 @@
 #include "kernels/table.h"
 #include "merging.h"
 #include "model/adapter.h"
+#include "model/config.h"
 #include "model/layer_name.h"
 #include "objects.h"
 #include "ops/low_rank.h"
@@ -86,6 +87,7 @@ nb::dict describe(Session& session) {
   d["parameters"] = parameter_count(*engine.opened().model);
   d["kernels"] = nb::cast(kernels().name);
   d["threads"] = engine.context().pool().threads();
+  d["act_fn"] = activation_key(engine.shape().n_layers > 0 ? engine.model().layer(0).activation : Activation::none);
   return d;
 }
 

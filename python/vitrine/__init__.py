@@ -24,7 +24,7 @@ from .editing import EditableWeight, Weights
 from .errors import Error, FileError, InputError, MissingFileError, RunError, ShapeError, UsageError
 from .factored_matrix import FactoredMatrix
 from .hook_backward import torch_hook
-from .hook_functions import HookPoint
+from .hook_functions import HookPoint, get_act_name
 from .merging import merge, merge_plan
 from .model import Model, load
 from .program import run, train
@@ -38,6 +38,6 @@ __all__ = [
     "Effects", "Error", "FactoredMatrix", "FileError", "Floats", "Generation", "Generations", "HookPoint", "Hypothesis", "Ids",
     "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "Predictions", "RunError", "ShapeError",
     "SparseAutoencoder", "TextStream", "TokenLosses", "Tokenizer", "TrainingCurves", "Transcoders", "UsageError", "Weights",
-    "__version__", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook",
+    "__version__", "get_act_name", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook",
     "train", "train_sae",
 ]

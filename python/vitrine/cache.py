@@ -79,6 +79,13 @@ class ActivationCache(Mapping[str, Floats]):
         alias = hook_alias(name)
         if alias is not None and "*" not in alias and alias in self._values:
             return alias
+        if alias is not None and "*" not in alias and self._of is not None:  # a name that means different hooks in different models
+            try:
+                (found,) = self._model._session.find_hooks(name)
+            except (InputError, ValueError):
+                found = ""
+            if found in self._values:
+                return found
         if alias is not None and "*" in alias:
             raise KeyError(f"{name!r} is in every layer; name one, as in cache[{name!r}, 0]")
         raise KeyError(f"{alias or name!r} was not kept by this run, which kept {self._kept()}")

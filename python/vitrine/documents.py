@@ -65,8 +65,9 @@ class Circuits(Document):
         if not strongest:
             return picture
         most = strongest[0][0][0] or 1.0
-        rows: list[list[Cell | str]] = [[f"L{c['from_layer']}H{c['from_head']} → L{c['to_layer']}H{c['to_head']}", mode, Cell(f"{score:.3f}", 0.6 * score / most)]
-                for (score, mode), c in strongest]
+        rows: list[list[Cell | str]] = [
+            [f"L{c['from_layer']}H{c['from_head']} → L{c['to_layer']}H{c['to_head']}", mode, Cell(f"{score:.3f}", 0.6 * score / most)]
+            for (score, mode), c in strongest]
         return picture + table(["heads", "by", "score"], rows, "strongest composition")
 
 
@@ -75,8 +76,9 @@ class Comparison(Document):
 
     def _repr_html_(self) -> str:
         most = max((layer["relative"] for layer in self["layers"]), default=0) or 1.0
-        rows: list[list[Cell | str]] = [[layer["point"], f"{layer['cosine']:.5f}", Cell(f"{layer['relative']:.2e}", 0.6 * layer["relative"] / most)]
-                for layer in self["layers"]]
+        rows: list[list[Cell | str]] = [
+            [layer["point"], f"{layer['cosine']:.5f}", Cell(f"{layer['relative']:.2e}", 0.6 * layer["relative"] / most)]
+            for layer in self["layers"]]
         names = [os.path.basename(self[which]["model"]) for which in "ab"]
         caption = (f"{names[0]} and {names[1]}: KL {self['kl_mean']:.2e} nats, same most likely token "
                    f"{self['same_top']:.1%}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -29,6 +30,28 @@ class HookPoint:
 
     def __repr__(self) -> str:
         return f"HookPoint({self.name!r})"
+
+
+_LAYERS_PART = {"a": "attn", "attention": "attn", "m": "mlp", "b": "", "block": "", "blocks": ""}
+_LONGER = {"attn": "pattern", "attn_logits": "attn_scores", "key": "k", "query": "q", "value": "v", "mlp_pre": "pre", "mlp_mid": "mid",
+           "mlp_post": "post"}
+_PART_OF = dict.fromkeys(("k", "v", "q", "z", "rot_k", "rot_q", "result", "pattern", "attn_scores"), "attn") | dict.fromkeys(
+    ("pre", "post", "mid", "pre_linear"), "mlp")
+
+
+def get_act_name(name: str, layer: int | str | None = None, layer_type: str | None = None) -> str:
+    """TransformerLens's full name of a short one: get_act_name("z", 3) is "blocks.3.attn.hook_z", and so is get_act_name("z3");
+    get_act_name("normalized", 3, "ln2") is "blocks.3.ln2.hook_normalized". Here every call takes the short names, too: "z.3".
+    """
+    if layer is None and layer_type is None and ("." in name or name.startswith("hook_")):
+        return name
+    if short := re.match(r"([a-z]+)(\d+)([a-z]?.*)", name):
+        name, layer, layer_type = short[1], int(short[2]), short[3] or layer_type
+    name = _LONGER.get(name, name)
+    part = _PART_OF.get(name, _LAYERS_PART.get(layer_type or "", layer_type or ""))
+    if layer is None and name in ("scale", "normalized"):
+        part = "ln_final"
+    return ".".join([*([] if layer is None else [f"blocks.{layer}"]), *([part] if part else []), f"hook_{name}"])
 
 
 HookFunction = Callable[[Floats, HookPoint], Any]

@@ -138,8 +138,8 @@ class OpenedModel:
         """The number of tokens of every prompt of a batch, int64 [batch]: where its values end."""
         return np.array(self._batch(prompt).lengths, dtype=np.int64)
 
-    def _batch(self, prompt: Prompts) -> Batch:
-        return batch_of(prompt, lambda text: self.to_tokens(text)[0])
+    def _batch(self, prompt: Prompts, prepend_bos: bool | None = None) -> Batch:
+        return batch_of(prompt, lambda text: self.to_tokens(text, prepend_bos)[0])
 
     def _rows(self, prompt: Prompts) -> Ids:
         return self._batch(prompt).array()

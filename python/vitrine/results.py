@@ -157,7 +157,7 @@ class LayerFacts(TypedDict):
 
 @dataclass(frozen=True)
 class Config:
-    """A model's sizes. d_head, d_mlp, d_vocab and n_ctx are TransformerLens's names for four of them."""
+    """A model's sizes. d_head, d_mlp, d_vocab, n_ctx and device are as in TransformerLens."""
 
     name: str
     family: str
@@ -173,6 +173,11 @@ class Config:
     parameters: int  # every number of every tensor once
     kernels: str  # chosen for this machine
     threads: int
+    act_fn: str  # of the MLP, or of its gate, as config.json calls it: "gelu_pytorch_tanh", "silu"
+
+    @property
+    def device(self) -> str:
+        return "cpu"
 
     @property
     def d_head(self) -> int:

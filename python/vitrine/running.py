@@ -46,7 +46,7 @@ class KeyValueCache:
 def call(
     model: OpenedModel, prompt: Prompts, return_type: Literal["logits"] = "logits", *, loss_per_token: bool = False,
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
-    past_kv_cache: KeyValueCache | None = None,
+    past_kv_cache: KeyValueCache | None = None, prepend_bos: bool | None = None,
 ) -> Floats: ...
 
 
@@ -54,7 +54,7 @@ def call(
 def call(
     model: OpenedModel, prompt: Prompts, return_type: Literal["loss"], *, loss_per_token: Literal[False] = False,
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
-    past_kv_cache: KeyValueCache | None = None,
+    past_kv_cache: KeyValueCache | None = None, prepend_bos: bool | None = None,
 ) -> float: ...
 
 
@@ -62,7 +62,7 @@ def call(
 def call(
     model: OpenedModel, prompt: Prompts, return_type: Literal["loss"], *, loss_per_token: Literal[True],
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
-    past_kv_cache: KeyValueCache | None = None,
+    past_kv_cache: KeyValueCache | None = None, prepend_bos: bool | None = None,
 ) -> Doubles: ...
 
 
@@ -70,7 +70,7 @@ def call(
 def call(
     model: OpenedModel, prompt: Prompts, return_type: Literal["both"], *, loss_per_token: bool = False,
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
-    past_kv_cache: KeyValueCache | None = None,
+    past_kv_cache: KeyValueCache | None = None, prepend_bos: bool | None = None,
 ) -> tuple[Floats, Any]: ...
 
 
@@ -78,14 +78,15 @@ def call(
 def call(
     model: OpenedModel, prompt: Prompts, return_type: ReturnType = "logits", *, loss_per_token: bool = False,
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
-    past_kv_cache: KeyValueCache | None = None,
+    past_kv_cache: KeyValueCache | None = None, prepend_bos: bool | None = None,
 ) -> Any: ...
 
 
 def call(
     model: OpenedModel, prompt: Prompts, return_type: ReturnType = "logits", *, loss_per_token: bool = False,
     start_at_layer: int | None = None, stop_at_layer: int | None = None, tokens: Prompts | None = None,
-    past_kv_cache: KeyValueCache | None = None,
+    past_kv_cache: KeyValueCache | None = None, prepend_bos: bool | None = None,
+    **unknown: Any,
 ) -> Any:
     """The logits after every position, float32 [batch, position, vocab_size], after the model's soft cap if it has one.
 
@@ -97,7 +98,9 @@ def call(
                     per-layer embeddings
     stop_at_layer   the result is the residual stream before this layer (n_layers: after the last), and the run stops there
     past_kv_cache   from kv_cache(): the tokens follow those in it, and are added to it
+    prepend_bos     of texts, as to_tokens() has it; None: as in the tokenizer's file
     """
+    _answer("A run", unknown)
     _check_return_type(return_type)
     stream = None
     if start_at_layer is not None:
@@ -105,7 +108,7 @@ def call(
         ended = np.isnan(stream[:, -1]).all(axis=-1)
         if tokens is None and ended.any() and not ended.all():
             raise UsageError("a run of rows of different length that starts at a layer needs tokens=")
-        batch = model._batch(np.zeros(stream.shape[:2], np.int64) if tokens is None else tokens)
+        batch = model._batch(np.zeros(stream.shape[:2], np.int64) if tokens is None else tokens, prepend_bos)
         if (len(batch), batch.longest) != stream.shape[:2]:
             raise ShapeError(f"tokens are {[len(batch), batch.longest]} and the stream is {list(stream.shape)}; expected a row for "
                              "every token")
@@ -114,7 +117,7 @@ def call(
     elif tokens is not None:
         raise UsageError("tokens= goes with start_at_layer=; the tokens of a usual run are the prompt")
     else:
-        batch = model._batch(prompt)
+        batch = model._batch(prompt, prepend_bos)
     options: dict[str, Any] = {"start": start_at_layer or 0, "stream": stream, "past": past_kv_cache}
     if stop_at_layer is not None:
         layer = _a_layer(model, "stop_at_layer", stop_at_layer, model.config.n_layers)
@@ -128,6 +131,36 @@ def call(
         return values["hook_logits"] if return_type else None
     loss = _loss(batch, losses, loss_per_token)
     return loss if return_type == "loss" else (values["hook_logits"], loss)
+
+
+# Options of TransformerLens's calls, and what has their place.
+_ELSEWHERE = {
+    "pos_slice": "use positions=, which keeps the axis of positions also for one index",
+    "incl_bwd": "use gradients(), which gives the gradient at every hook",
+    "return_cache_object": "use dict(cache)",
+    "attention_mask": "leave it out: prompts may differ in length, and nothing is padded",
+    "padding_side": "leave it out: nothing is padded",
+    "past_left_attention_mask": "leave it out: nothing is padded",
+    "shortformer_pos_embed": "use embed() and start_at_layer=",
+    "device": "leave it out: it runs on the processor",
+    "clear_contexts": "leave it out: contexts end with their hooks",
+}
+
+
+def _answer(what: str, unknown: dict[str, Any]) -> None:
+    for name in unknown:
+        if name in _ELSEWHERE:
+            raise TypeError(f"{what} has no {name}=; {_ELSEWHERE[name]}")
+        raise TypeError(f"{what} got an unexpected keyword argument {name!r}")
+
+
+def _before(model: OpenedModel, layer: int, requests: list[str]) -> tuple[str, list[str]]:
+    """The hook at which a run before this layer ends, and the requests of hooks up to there, by their names."""
+    order = model._session.hook_names
+    end = "blocks.0.hook_resid_pre" if layer == 0 else f"blocks.{layer - 1}.hook_resid_post"
+    reached = set(order[: order.index(end) + 1])
+    parts = [request.partition("[") for request in requests]
+    return end, [name + bracket + slices for glob, bracket, slices in parts for name in model._session.find_hooks(glob) if name in reached]
 
 
 def _stream(model: OpenedModel, given: object) -> Floats:
@@ -153,6 +186,7 @@ def kv_cache(model: OpenedModel) -> KeyValueCache:
 def run_with_cache(
     model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
     return_type: Literal["logits"] = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+    stop_at_layer: int | None = None, prepend_bos: bool | None = None,
 ) -> tuple[Floats, ActivationCache]: ...
 
 
@@ -160,6 +194,7 @@ def run_with_cache(
 def run_with_cache(
     model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
     return_type: None, loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+    stop_at_layer: int | None = None, prepend_bos: bool | None = None,
 ) -> tuple[None, ActivationCache]: ...
 
 
@@ -167,12 +202,14 @@ def run_with_cache(
 def run_with_cache(
     model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
     return_type: ReturnType = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+    stop_at_layer: int | None = None, prepend_bos: bool | None = None,
 ) -> tuple[Any, ActivationCache]: ...
 
 
 def run_with_cache(
     model: OpenedModel, prompt: Prompts, names_filter: NamesFilter = None, *, heads: Slice = None, positions: Slice = None,
     return_type: ReturnType = "logits", loss_per_token: bool = False, remove_batch_dim: bool = False, allow_nan: bool = False,
+    stop_at_layer: int | None = None, prepend_bos: bool | None = None, **unknown: Any,
 ) -> tuple[Any, ActivationCache]:
     """Runs the prompt and keeps values by hook name: (logits, cache). They are passed to NumPy without a copy.
 
@@ -182,16 +219,26 @@ def run_with_cache(
     heads, positions  slices for all of them: an index, or a slice without a step. Values without heads are not sliced by head
     return_type   as in the model's call; None: no logits, and the run stops after the last requested hook
     allow_nan     NaN and infinity are returned instead of an error
+    stop_at_layer the run stops before this layer (n_layers: after the last). The result is the residual stream there instead of
+                  logits, and the cache has only hooks that were reached
+    prepend_bos   of texts, as to_tokens() has it
 
     Raises InputError for a request that matches no hook, with the nearest names, and for more than fits in memory, before
     running; RunError naming the hook and the position where NaN or infinity first appears.
     """
+    _answer("run_with_cache", unknown)
     _check_return_type(return_type)
     asked, inputs = apart_from_inputs(model, names_filter)  # inputs stay whole: no slices
     requests = sliced(model._session, asked, heads, positions) if asked or not inputs else []
-    batch = model._batch(prompt)
+    batch = model._batch(prompt, prepend_bos)
     result: Any = None
-    if return_type in (None, "loss"):
+    if stop_at_layer is not None:
+        end, requests = _before(model, _a_layer(model, "stop_at_layer", stop_at_layer, model.config.n_layers), requests)
+        values, _ = run(model, batch, list(dict.fromkeys([*requests, *inputs, end])), allow_nan=allow_nan)
+        result = values[end]
+        if end not in requests:
+            del values[end]
+    elif return_type in (None, "loss"):
         scored = return_type == "loss"
         values, losses = run(model, batch, [*requests, *inputs], allow_nan=allow_nan, losses=scored and _can_be_scored(batch))
         result = _loss(batch, losses, loss_per_token) if scored else None
@@ -285,8 +332,8 @@ def attribute(
     model: OpenedModel, prompt: Prompts, token: int | str | None = None, against: int | str | None = None, *,
     baseline: Literal["mean", "zero"] = "mean", steps: int = 64,
 ) -> Any:
-    """An Attribution, or a list of them for a list of prompts and for ids [batch, position]: which tokens the log-probability of `token` after the prompt depends
-    on. Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
+    """An Attribution, or a list of them for a list of prompts and for ids [batch, position]: which tokens the log-probability of
+    `token` after the prompt depends on. Saliency, gradient times input, and integrated gradients over `steps` points (0: none).
 
     token     an id, or a text that is one token; None: the most likely
     against   another one, whose log-probability is subtracted: why this and not that

@@ -51,6 +51,24 @@ class Generating(Sampling, total=False):
     lark: str | None
 
 
+# Options of TransformerLens's and transformers' generate, and what has their place.
+_ELSEWHERE = {
+    "max_new_tokens": "use max_tokens=",
+    "max_length": "use max_tokens=, which counts new tokens only",
+    "freq_penalty": "use frequency_penalty=",
+    "eos_token_id": "use eos=, a list of ids",
+    "stop_at_eos": "use ignore_eos=, the opposite",
+    "stop_strings": "use stop=",
+    "do_sample": "leave it out: the text is greedy unless an option of sampling such as temperature= is given",
+    "num_beams": "use beams(), with n_beams=",
+    "num_return_sequences": "give a list of prompts, with another seed for each call",
+    "prepend_bos": "use to_tokens(text, prepend_bos=)[0], which is a prompt, too",
+    "return_type": "leave it out: the result has text and tokens",
+    "past_kv_cache": "leave it out: it always decodes with a cache of its own",
+    "use_past_kv_cache": "leave it out: it always decodes with a cache",
+    "padding_side": "leave it out: there is no padding",
+    "verbose": "leave it out: nothing is printed",
+}
 _IS_WHOLE = {name: whole for name, whole, _ in sampling_options()}
 HELP = "\n".join(f"    {name}: {text}." for name, _, text in sampling_options())
 
@@ -58,6 +76,8 @@ HELP = "\n".join(f"    {name}: {text}." for name, _, text in sampling_options())
 def numbers_of(sampling: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among the arguments. Errors: TypeError for an unknown argument, UsageError for a count that is not whole."""
     for name in sampling:
+        if name in _ELSEWHERE:
+            raise TypeError(f"generate has no {name}=; {_ELSEWHERE[name]}")
         if name not in Sampling.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
     return {name: within(name, value, -1, INT64) if _IS_WHOLE[name] else value

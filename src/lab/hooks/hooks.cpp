@@ -17,11 +17,14 @@ struct Alias {
   std::string_view name;
   std::string_view hook;  // of a layer: without "blocks.<layer>."
   bool of_layer;
+  bool input_norm = false;       // of what a norm before a sub-layer reads or gives: not in a family whose norms come after
+  std::string_view unless = {};  // a hook of a layer, in a model with which the name means another value
 };
+// Of several with one name, the first whose hook the model has.
 constexpr std::array kAliases = {
     Alias{"residual", "hook_resid_pre", true},
-    Alias{"normalized_resid_pre", "ln1.hook_normalized", true},
-    Alias{"normalized_resid_mid", "ln2.hook_normalized", true},
+    Alias{"normalized_resid_pre", "ln1.hook_normalized", true, true},
+    Alias{"normalized_resid_mid", "ln2.hook_normalized", true, true},
     Alias{"normalized_resid_final", "ln_final.hook_normalized", false},
     Alias{"resid_pre", "hook_resid_pre", true},
     Alias{"resid_mid", "hook_resid_mid", true},
@@ -52,6 +55,38 @@ constexpr std::array kAliases = {
     Alias{"pos_embed.hook_out", "hook_pos_embed", false},
     Alias{"logits", "hook_logits", false},
     Alias{"unembed.hook_out", "hook_logits", false},
+    // TransformerLens 4's names, by the module that a value enters or leaves.
+    Alias{"hook_in", "hook_resid_pre", true},
+    Alias{"hook_out", "hook_resid_post", true},
+    Alias{"ln1.hook_in", "hook_resid_pre", true, true},
+    Alias{"ln1.hook_out", "ln1.hook_normalized", true},
+    Alias{"ln2.hook_in", "hook_resid_mid", true, true},
+    Alias{"ln2.hook_out", "ln2.hook_normalized", true},
+    Alias{"ln1_post.hook_in", "attn.hook_out", true},
+    Alias{"ln1_post.hook_out", "hook_attn_out", true},
+    Alias{"ln2_post.hook_out", "hook_mlp_out", true},
+    Alias{"attn.hook_in", "ln1.hook_normalized", true, true},
+    Alias{"attn.q.hook_in", "ln1.hook_normalized", true, true},
+    Alias{"attn.k.hook_in", "ln1.hook_normalized", true, true},
+    Alias{"attn.v.hook_in", "ln1.hook_normalized", true, true},
+    Alias{"attn.q.hook_out", "attn.hook_q", true},
+    Alias{"attn.k.hook_out", "attn.hook_k", true},
+    Alias{"attn.v.hook_out", "attn.hook_v", true},
+    Alias{"attn.o.hook_in", "attn.hook_gated_z", true},
+    Alias{"attn.o.hook_in", "attn.hook_z", true},
+    Alias{"attn.o.hook_out", "attn.hook_out", true},
+    Alias{"mlp.hook_in", "ln2.hook_normalized", true, true},
+    Alias{"mlp.in.hook_in", "ln2.hook_normalized", true, true, "mlp.hook_router_logits"},
+    Alias{"mlp.gate.hook_in", "ln2.hook_normalized", true, true},
+    Alias{"mlp.in.hook_out", "mlp.hook_pre_linear", true},
+    Alias{"mlp.in.hook_out", "mlp.hook_pre", true},
+    Alias{"mlp.gate.hook_out", "mlp.hook_pre", true},
+    Alias{"mlp.out.hook_in", "mlp.hook_post", true},
+    Alias{"mlp.out.hook_out", "hook_mlp_out", true, false, "ln2_post.hook_scale"},
+    Alias{"mlp.hook_out", "hook_mlp_out", true, false, "ln2_post.hook_scale"},
+    Alias{"ln_final.hook_out", "ln_final.hook_normalized", false},
+    Alias{"unembed.hook_in", "ln_final.hook_normalized", false},
+    Alias{"hook_unembed", "hook_logits", false},
     // interp-engine's points. Its attn_in, attn_out, mlp_in, mlp_out and z are named above or mean a neighboring value.
     Alias{"embeddings", "hook_embed", false},
     Alias{"q_norm_in", "attn.hook_q", true},
@@ -69,6 +104,28 @@ constexpr std::array kAliases = {
     Alias{"final_norm", "ln_final.hook_normalized", false},
     Alias{"lm_head", "hook_logits", false},
 };
+
+// What a name may stand for, as a pattern of our names, in the order in which it is tried.
+struct Meaning {
+  const Alias* alias;
+  std::string glob;
+};
+std::vector<Meaning> meanings_of(std::string_view name) {
+  std::vector<Meaning> found;
+  const auto add = [&](std::string_view base, const std::string& of_layer) {  // of_layer: with its point
+    for (const Alias& alias : kAliases)
+      if (alias.name == base && (alias.of_layer || of_layer == "blocks.*."))
+        found.push_back({&alias, (alias.of_layer ? of_layer : "") + std::string(alias.hook)});
+    return !found.empty();
+  };
+  if (add(name, "blocks.*.")) return found;
+  if (const size_t dot = name.find('.', 7); name.starts_with("blocks.") && dot != std::string_view::npos)
+    if (add(name.substr(dot + 1), std::string(name.substr(0, dot + 1)))) return found;
+  const size_t last = name.find_last_not_of("0123456789");
+  if (last == std::string_view::npos || last + 1 == name.size()) return found;
+  add(name.substr(0, name[last] == '.' ? last : last + 1), "blocks." + std::string(name.substr(last + 1)) + ".");
+  return found;
+}
 
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;
@@ -149,12 +206,17 @@ std::vector<std::string> names_that_fit(const Model& model, const std::vector<st
     std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(glob, name); });
   };
   collect(query.glob);
-  const std::optional<std::string> alias = hook_alias(query.glob);
-  const bool input_norm = query.glob.starts_with("normalized_resid_pre") || query.glob.starts_with("normalized_resid_mid");
-  if (found.empty() && alias && !(input_norm && norms_come_after(all))) collect(*alias);
+  const std::vector<Meaning> meanings = found.empty() ? meanings_of(query.glob) : std::vector<Meaning>();
+  const auto has = [&](std::string_view hook) {
+    return std::any_of(all.begin(), all.end(), [&](const std::string& name) { return split_layer(name).second == hook; });
+  };
+  for (const auto& [alias, glob] : meanings)
+    if (found.empty() && !(alias->input_norm && norms_come_after(all)) && (alias->unless.empty() || !has(alias->unless)))
+      collect(glob);
   if (found.empty())
     throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.glob + "\". " +
-                     nearest_names(model, alias.value_or(query.glob)) + " `vitrine info --hooks` lists every name");
+                     nearest_names(model, meanings.empty() ? query.glob : meanings.front().glob) +
+                     " `vitrine info --hooks` lists every name");
   return found;
 }
 
@@ -216,22 +278,8 @@ HookQuery parse_hook_query(std::string_view text) {
 }
 
 std::optional<std::string> hook_alias(std::string_view name) {
-  const auto named = [&](std::string_view text) {
-    const auto* alias = std::find_if(kAliases.begin(), kAliases.end(), [&](const Alias& a) { return a.name == text; });
-    return alias == kAliases.end() ? nullptr : alias;
-  };
-  if (const Alias* alias = named(name))
-    return alias->of_layer ? "blocks.*." + std::string(alias->hook) : std::string(alias->hook);
-  if (const size_t dot = name.find('.', 7); name.starts_with("blocks.") && dot != std::string_view::npos) {
-    const Alias* alias = named(name.substr(dot + 1));
-    if (alias != nullptr && alias->of_layer) return std::string(name.substr(0, dot + 1)) + std::string(alias->hook);
-  }
-  const size_t last = name.find_last_not_of("0123456789");
-  if (last == std::string_view::npos || last + 1 == name.size()) return {};
-  const std::string_view layer = name.substr(last + 1), base = name.substr(0, name[last] == '.' ? last : last + 1);
-  const Alias* alias = named(base);
-  if (alias == nullptr || !alias->of_layer) return {};
-  return "blocks." + std::string(layer) + "." + std::string(alias->hook);
+  const std::vector<Meaning> meanings = meanings_of(name);
+  return meanings.empty() ? std::nullopt : std::optional(meanings.front().glob);
 }
 
 std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows, int64_t coming) {

@@ -44,7 +44,8 @@ struct HookQuery {
 HookQuery parse_hook_query(std::string_view text);
 
 /// Our names for an alias ("attn_out": "blocks.*.hook_attn_out"; "pattern.3": "blocks.3.attn.hook_pattern"); nothing if it is
-/// none. An alias is tried only where the text fits no hook name as a glob.
+/// none. An alias is tried only where the text fits no hook name as a glob. Of a name that means different hooks in different
+/// models, the first; plan_captures, which knows the model, takes the one that the model has.
 std::optional<std::string> hook_alias(std::string_view name);
 
 /// One hook that will be kept.

@@ -1,0 +1,116 @@
+"""TransformerLens 4's names of hooks give its values; its keywords are accepted or answered."""
+
+import json
+import unittest
+
+import numpy as np
+
+import vitrine
+from support import GOLDEN, Case, golden_model, tales
+
+FILE = np.load(GOLDEN / "python" / "transformer_lens_names.npz")
+# Not here: ids and tables of RoPE are no activations; the last stream's name depends on the number of layers; no hook is between an MLP
+# and the norm that follows it.
+ABSENT = ("embed.hook_in", "pos_embed.hook_in", "rotary_emb.hook_in", "rotary_emb.hook_cos", "rotary_emb.hook_sin", "attn.hook_cos",
+          "attn.hook_sin", "attn.hook_hidden_states", "ln_final.hook_in")
+BEHIND_A_NORM = ("mlp.hook_out", "mlp.out.hook_out", "ln2_post.hook_in")
+
+
+class Names(Case):
+    def test_every_name_of_version_4(self):
+        compared = 0
+        for name in ("gpt2_a", "gemma2", "llama"):
+            model = vitrine.load(golden_model(name), compute="f32")
+            ids = FILE[f"{name}/ids"]
+            _, whole = model.run_with_cache(ids)
+            for key in FILE.files:
+                if not key.startswith(name + "/") or key.endswith("/ids"):
+                    continue
+                hook, expected = key.split("/", 1)[1], FILE[key]
+                point = hook.removeprefix("blocks.1.")
+                if point in ABSENT or (name == "gemma2" and point in BEHIND_A_NORM):
+                    with self.assert_says(vitrine.InputError, "no hook of this"):
+                        model.run_with_cache(ids, hook)
+                    continue
+                if hook in ("unembed.hook_out", "hook_unembed") and name == "gemma2":
+                    continue  # before the soft cap there
+                asked = hook.replace("hook_normalized", "hook_normalized_pre")  # which is before the norm's weight
+                _, cache = model.run_with_cache(ids, asked, return_type=None)
+                (value,) = cache.values()
+                finite = expected > -1e30  # of masked scores
+                self.assert_close(np.where(finite, value, 0), np.where(finite, expected, 0), 1e-4, what=key)
+                np.testing.assert_array_equal(whole[asked], whole[next(iter(cache))])
+                compared += 1
+        self.assertGreater(compared, 110)
+
+    def test_hook_functions_at_these_names(self):
+        model = tales()
+        tokens = model.to_tokens("The old king")
+
+        def zero(value, hook):
+            value[...] = 0
+
+        for theirs, ours in (("blocks.2.mlp.in.hook_out", "blocks.2.mlp.hook_pre_linear"), ("blocks.1.attn.o.hook_in", "blocks.1.attn.hook_z"),
+                             ("blocks.1.hook_out", "blocks.1.hook_resid_post")):
+            np.testing.assert_array_equal(model.run_with_hooks(tokens, [(theirs, zero)]), model.run_with_hooks(tokens, [(ours, zero)]))
+        self.assertEqual(len(model.run_with_cache(tokens, "attn.q.hook_out", return_type=None)[1]), 8)
+
+    def test_where_norms_come_after_their_sublayer(self):
+        model = vitrine.load(golden_model("olmo2"))
+        for name in ("blocks.0.attn.hook_in", "blocks.0.ln1.hook_in", "blocks.0.mlp.hook_in"):
+            with self.assert_says(vitrine.InputError, "no hook of this"):
+                model.run_with_cache([5, 6], name)
+
+    def test_short_names(self):
+        for given, expected in FILE["act_names"]:
+            self.assertEqual(vitrine.get_act_name(*json.loads(given)), expected)
+
+
+class Keywords(Case):
+    def test_stop_at_layer_of_a_cache(self):
+        model = tales()
+        for stop in (0, 1, 3, -1, 8):
+            stream, cache = model.run_with_cache(["The old king", "Once"], stop_at_layer=stop)
+            self.assert_close(stream, model(["The old king", "Once"], stop_at_layer=stop))
+            reached = {int(name.split(".")[1]) for name in cache if name.startswith("blocks.")}
+            self.assertEqual(reached, set(range(7 if stop < 0 else max(stop, 1))))
+            self.assertNotIn("hook_logits", cache)
+        _, cache = model.run_with_cache("The old king", ["pattern", "resid_pre"], stop_at_layer=3, heads=0)
+        self.assertEqual(list(cache), [f"blocks.{layer}.{hook}" for layer in range(3) for hook in ("hook_resid_pre", "attn.hook_pattern")])
+        self.assertEqual(cache["pattern", 2].shape[1], 1)
+
+    def test_prepend_bos(self):
+        model = tales()
+        for bos in (True, False):
+            ids = model.to_tokens("The old king", prepend_bos=bos)
+            np.testing.assert_array_equal(model("The old king", prepend_bos=bos), model(ids))
+            self.assert_close(model.run_with_cache("The old king", "embed", prepend_bos=bos)[0], model.run_with_cache(ids, "embed")[0], 1e-6)
+            np.testing.assert_array_equal(model.run_with_hooks("The old king", prepend_bos=bos), model(ids))
+
+    def test_answers(self):
+        model = tales()
+        for words, call in (
+            ("use max_tokens=", lambda: model.generate("Once", max_new_tokens=3)),
+            ("use max_tokens=", lambda: model.stream("Once", max_new_tokens=3)),
+            ("use frequency_penalty=", lambda: model.generate("Once", freq_penalty=0.5)),
+            ("use eos=", lambda: model.generate("Once", eos_token_id=1)),
+            ("greedy unless", lambda: model.generate("Once", do_sample=False)),
+            ("to_tokens", lambda: model.generate("Once", prepend_bos=False)),
+            ("use positions=", lambda: model.run_with_cache("Once", pos_slice=-1)),
+            ("use gradients()", lambda: model.run_with_cache("Once", incl_bwd=True)),
+            ("nothing is padded", lambda: model("Once", attention_mask=None)),
+            ("unexpected keyword argument 'thing'", lambda: model("Once", thing=1)),
+            ("unexpected keyword argument 'thing'", lambda: model.run_with_cache("Once", thing=1)),
+            ("unexpected keyword argument 'thing'", lambda: model.generate("Once", thing=1)),
+        ):
+            with self.assert_says(TypeError, words):
+                call()
+
+    def test_config(self):
+        self.assertEqual((tales().cfg.act_fn, tales().cfg.device), ("gelu_pytorch_tanh", "cpu"))
+        self.assertEqual(vitrine.load(golden_model("llama")).cfg.act_fn, "silu")
+        self.assertEqual(vitrine.load(golden_model("opt")).cfg.act_fn, "relu")
+
+
+if __name__ == "__main__":
+    unittest.main()
