@@ -55,6 +55,10 @@ class Names(Case):
             np.testing.assert_array_equal(model.run_with_hooks(tokens, [(theirs, zero)]), model.run_with_hooks(tokens, [(ours, zero)]))
         self.assertEqual(len(model.run_with_cache(tokens, "attn.q.hook_out", return_type=None)[1]), 8)
 
+    def test_there_is_no_gate_where_there_is_none(self):
+        with self.assert_says(vitrine.InputError, "no hook of this gpt2 model"):
+            vitrine.load(golden_model("gpt2_a")).run_with_cache([5, 6], "blocks.1.mlp.gate.hook_out")
+
     def test_where_norms_come_after_their_sublayer(self):
         model = vitrine.load(golden_model("olmo2"))
         for name in ("blocks.0.attn.hook_in", "blocks.0.ln1.hook_in", "blocks.0.mlp.hook_in"):

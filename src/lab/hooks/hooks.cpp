@@ -19,6 +19,7 @@ struct Alias {
   bool of_layer;
   bool input_norm = false;       // of what a norm before a sub-layer reads or gives: not in a family whose norms come after
   std::string_view unless = {};  // a hook of a layer, in a model with which the name means another value
+  std::string_view given = {};   // one without which it means nothing
 };
 // Of several with one name, the first whose hook the model has.
 constexpr std::array kAliases = {
@@ -77,10 +78,10 @@ constexpr std::array kAliases = {
     Alias{"attn.o.hook_out", "attn.hook_out", true},
     Alias{"mlp.hook_in", "ln2.hook_normalized", true, true},
     Alias{"mlp.in.hook_in", "ln2.hook_normalized", true, true, "mlp.hook_router_logits"},
-    Alias{"mlp.gate.hook_in", "ln2.hook_normalized", true, true},
+    Alias{"mlp.gate.hook_in", "ln2.hook_normalized", true, true, {}, "mlp.hook_pre_linear"},
     Alias{"mlp.in.hook_out", "mlp.hook_pre_linear", true},
     Alias{"mlp.in.hook_out", "mlp.hook_pre", true},
-    Alias{"mlp.gate.hook_out", "mlp.hook_pre", true},
+    Alias{"mlp.gate.hook_out", "mlp.hook_pre", true, false, {}, "mlp.hook_pre_linear"},
     Alias{"mlp.out.hook_in", "mlp.hook_post", true},
     Alias{"mlp.out.hook_out", "hook_mlp_out", true, false, "ln2_post.hook_scale"},
     Alias{"mlp.hook_out", "hook_mlp_out", true, false, "ln2_post.hook_scale"},
@@ -211,7 +212,8 @@ std::vector<std::string> names_that_fit(const Model& model, const std::vector<st
     return std::any_of(all.begin(), all.end(), [&](const std::string& name) { return split_layer(name).second == hook; });
   };
   for (const auto& [alias, glob] : meanings)
-    if (found.empty() && !(alias->input_norm && norms_come_after(all)) && (alias->unless.empty() || !has(alias->unless)))
+    if (found.empty() && !(alias->input_norm && norms_come_after(all)) && (alias->unless.empty() || !has(alias->unless)) &&
+        (alias->given.empty() || has(alias->given)))
       collect(glob);
   if (found.empty())
     throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.glob + "\". " +

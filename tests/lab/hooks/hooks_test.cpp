@@ -168,8 +168,32 @@ TEST(HookAlias, NamesOfRouters) {
   for (const auto& [alias, name] : aliases) EXPECT_EQ(names(plan(engine, {alias}, 3)), std::vector<std::string>{name}) << alias;
   EXPECT_EQ(names(plan(engine, {"blocks.*.mlp.gate.hook_out"}, 3)).size(), 2u);
   EXPECT_FALSE(hook_alias("blocks.1.embed").has_value());
-  Engine dense(Golden::open("llama").model(), {1, {}});
-  EXPECT_CONTAINS(message_of<InputError>([&] { plan(dense, {"blocks.0.mlp.gate.hook_out"}, 3); }), "no hook of this llama model");
+  Engine ungated(Golden::open("gpt2_a").model(), {1, {}});
+  EXPECT_CONTAINS(message_of<InputError>([&] { plan(ungated, {"blocks.0.mlp.gate.hook_out"}, 3); }),
+                  "no hook of this gpt2 model");
+}
+
+// TransformerLens 4's names by modules, whose meaning depends on the model.
+TEST(HookAlias, NamesOfModules) {
+  Engine ungated(Golden::open("gpt2_a").model(), {1, {}}), gated(Golden::open("llama").model(), {1, {}}),
+      normed(Golden::open("gemma2").model(), {1, {}}), after(Golden::open("olmo2").model(), {1, {}});
+  const auto one = [](Engine& engine, const char* alias) {
+    const std::vector<std::string> found = names(plan(engine, {alias}, 3));
+    return found.size() == 1 ? found.front() : std::to_string(found.size());
+  };
+  EXPECT_EQ(one(ungated, "blocks.1.mlp.in.hook_out"), "blocks.1.mlp.hook_pre");
+  EXPECT_EQ(one(gated, "blocks.1.mlp.in.hook_out"), "blocks.1.mlp.hook_pre_linear");
+  EXPECT_EQ(one(gated, "blocks.1.mlp.gate.hook_out"), "blocks.1.mlp.hook_pre");
+  EXPECT_EQ(one(gated, "blocks.1.attn.q.hook_out"), "blocks.1.attn.hook_q");
+  EXPECT_EQ(one(gated, "blocks.1.hook_in"), "blocks.1.hook_resid_pre");
+  EXPECT_EQ(one(gated, "blocks.1.hook_out"), "blocks.1.hook_resid_post");
+  EXPECT_EQ(one(gated, "blocks.1.mlp.hook_out"), "blocks.1.hook_mlp_out");
+  const auto refused = [](Engine& engine, const char* alias) {
+    return message_of<InputError>([&] { plan(engine, {alias}, 3); });
+  };
+  EXPECT_CONTAINS(refused(normed, "blocks.1.mlp.hook_out"), "no hook of this gemma2 model");  // a norm is between them
+  EXPECT_CONTAINS(refused(after, "blocks.1.attn.hook_in"), "no hook of this olmo2 model");
+  EXPECT_CONTAINS(refused(after, "blocks.1.ln1.hook_in"), "no hook of this olmo2 model");
 }
 
 TEST(HookAlias, InputNormsAreNotThoseAfterTheSubLayer) {
