@@ -1,6 +1,7 @@
 #pragma once
 // GGUF files that differ from a golden one in a few keys.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,10 +14,11 @@
 namespace vitrine {
 
 /// A copy of `file` as changed.gguf, with keys replaced, added or, without a value, left out; and, if they are given, with
-/// divisors of RoPE's frequencies. Returns its path.
+/// divisors of RoPE's frequencies. `type_of` may give a tensor another type, of as many bytes. Returns its path.
 inline std::string changed_gguf(const Scratch& scratch, const std::string& file,
                                 const std::vector<std::pair<std::string, std::optional<GgufValue>>>& changes,
-                                const std::vector<float>& divisors = {}) {
+                                const std::vector<float>& divisors = {},
+                                const std::function<DType(const std::string& tensor, DType own)>& type_of = {}) {
   const Gguf source = open_gguf(file);
   GgufKeys keys;
   for (const auto& [name, value] : changes)
@@ -25,7 +27,8 @@ inline std::string changed_gguf(const Scratch& scratch, const std::string& file,
     if (std::none_of(changes.begin(), changes.end(), [&](const auto& change) { return change.first == name; }))
       keys.emplace_back(name, held);
   std::vector<TensorPlan> plans;
-  for (const auto& [name, tensor] : source.checkpoint.tensors()) plans.push_back({name, tensor.dtype, tensor.shape});
+  for (const auto& [name, tensor] : source.checkpoint.tensors())
+    plans.push_back({name, type_of ? type_of(name, tensor.dtype) : tensor.dtype, tensor.shape});
   if (!divisors.empty()) plans.push_back({"rope_freqs.weight", DType::f32, {static_cast<int64_t>(divisors.size())}});
   GgufWriter writer(scratch / "changed.gguf", keys, plans);
   size_t i = 0;

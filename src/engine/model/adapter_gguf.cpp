@@ -196,7 +196,17 @@ void check_modules_of_peft(const OpenedModel& opened, const Adapter& adapter) {
                        "adapter. Merge it instead (vitrine convert --adapter)");
 }
 
+void check_adapter_of_halves(const OpenedModel& opened) {
+  for (const TensorLine& line : opened.model->tensors())
+    if (line.layout.split && line.weight->adapter != nullptr)
+      throw InputError(
+          "the adapter changes " + line.ours + ", whose keys and values " + opened.files.name +
+          " holds as two tensors (attn_k_b, attn_v_b); that is not written to a .gguf file. Name a directory as OUT, "
+          "or adapt other matrices");
+}
+
 void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const std::string& path) {
+  check_adapter_of_halves(opened);
   const Family& family = family_of(*opened.model);
   if (family.gguf == nullptr)
     throw InputError("models of the family " + std::string(family.name) +
@@ -259,11 +269,11 @@ void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const
     }
     out /= n_experts;
     if (m.lookup) {
-      std::vector<float> turned(a.size());
+      std::vector<float> transposed(a.size());
       for (int64_t k = 0; k < rank; ++k)
-        for (int64_t i = 0; i < m.in; ++i) turned[static_cast<size_t>(i * rank + k)] = a[static_cast<size_t>(k * m.in + i)];
+        for (int64_t i = 0; i < m.in; ++i) transposed[static_cast<size_t>(i * rank + k)] = a[static_cast<size_t>(k * m.in + i)];
       a = std::move(b);
-      b = std::move(turned);
+      b = std::move(transposed);
     }
     const auto shape = [&](int64_t rows, int64_t width) {
       return experts ? std::vector<int64_t>{n_experts, rows, width} : std::vector<int64_t>{rows, width};

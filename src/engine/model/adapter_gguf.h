@@ -17,6 +17,10 @@ bool gguf_adapter_parts_embedding(const OpenedModel& opened, const std::string& 
 /// they have a model's matrices stacked otherwise.
 void check_modules_of_peft(const OpenedModel& opened, const Adapter& adapter);
 
+/// Errors: InputError for an adapter of a matrix that the model's own GGUF file holds as two tensors (DeepSeek's keys and
+/// values): neither a merged model nor an adapter of such a file is written.
+void check_adapter_of_halves(const OpenedModel& opened);
+
 /// Writes `path` for llama.cpp, in f32. Errors: InputError for a family without a GGUF form, for what such a file cannot hold
 /// (DoRA, whole tensors, trained tokens) and for a file that is there already.
 void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const std::string& path);

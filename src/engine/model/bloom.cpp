@@ -1,4 +1,4 @@
-// BLOOM. Scores fall with distance instead of positions in the stream (ALiBi), a LayerNorm behind the embedding, queries, keys
+// BLOOM. Scores fall with distance instead of positions in the stream (ALiBi), a LayerNorm after the embedding, queries, keys
 // and values from one stored matrix. BigScience, arXiv:2211.05100, section 3.2; ALiBi: Press et al., arXiv:2108.12409, section 3.
 // T rows of the step (sequences one after the other), N n_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include <cmath>
@@ -73,7 +73,7 @@ AttentionSpec Bloom::attention_spec(int64_t layer) const {
           .dropout_site = bloom_site(kBloomPattern, layer)};
 }
 
-// The stream begins behind the norm, as in TransformerLens.
+// The stream begins after the norm, as in TransformerLens.
 Tensor Bloom::embedded(Context& ctx, const Step& step) const {
   return ctx.hook("hook_embed", ln_embed(ctx, embed(ctx, step.tokens(), W_E)));  // [T, D] #embed
 }
@@ -85,7 +85,7 @@ Bloom::Bloom(const BloomConfig& config) : Decoder(config), c(config), blocks(sta
   for (BloomBlock& w : blocks) {
     list.begin_layer("transformer.h.");
     list.add(w.ln1);
-    add_stacked(list, w.attn, {"self_attention.query_key_value", "attn_qkv"}, {"self_attention.dense", "attn_output"}, c.n_heads,
+    add_stacked(list, w.attn, {"self_attention.query_key_value", "attn_qkv"}, {"self_attention.dense", "attn_output"}, c,
                 c.by_head);
     list.add(w.ln2);
     list.add(w.mlp, {"mlp.dense_h_to_4h", "ffn_up"}, {"mlp.dense_4h_to_h", "ffn_down"});

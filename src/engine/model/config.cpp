@@ -106,6 +106,21 @@ int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initial
   return n_layers;
 }
 
+int64_t count_further_layers(const ConfigReader& keys) {
+  return std::max(keys.count("num_nextn_predict_layers", {}, 0), keys.count("num_mtp_layers", {}, 0));
+}
+
+void leave_out_further_layers(const ModelConfig& config, DecoderConfig& c) {
+  const ConfigReader& keys = config.keys;
+  if (!config.gguf) {
+    count_further_layers(keys);  // num_hidden_layers does not include them
+    return;
+  }
+  const int64_t further = keys.count(kFurtherLayersInGguf, {}, 0);
+  if (further >= c.n_layers) keys.fail(kFurtherLayersInGguf, "is as many as block_count; expected fewer");
+  c.n_layers -= further;
+}
+
 void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most) {
   if (a > most / b)
     keys.fail(key, "makes " + std::string(formula) + " " + std::to_string(a) + " * " + std::to_string(b) + "; expected at most " +
@@ -211,6 +226,25 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
   return experts;
 }
 
+std::vector<bool> read_dense_layers(const ModelConfig& config, int64_t n_layers) {
+  std::vector<bool> dense(static_cast<size_t>(n_layers), false);
+  if (config.gguf) return dense;
+  const int64_t step = config.keys.positive("decoder_sparse_step", {}, 1);
+  for (int64_t layer = 0; layer < n_layers; ++layer) dense[static_cast<size_t>(layer)] = (layer + 1) % step != 0;
+  for (const int64_t layer : config.keys.counts("mlp_only_layers"))
+    if (layer < n_layers) dense[static_cast<size_t>(layer)] = true;
+  return dense;
+}
+
+void write_dense_layers(Json& keys, const std::vector<bool>& dense) {
+  keys["decoder_sparse_step"] = 1;
+  keys["mlp_only_layers"] = Json::array();
+  for (size_t layer = 0; layer < dense.size(); ++layer)
+    if (dense[layer]) keys["mlp_only_layers"].push_back(layer);
+}
+
+int64_t gguf_gating(const ExpertSpec& experts) { return !experts.softmax_over_all ? 3 : experts.sigmoid ? 2 : 1; }
+
 double read_router_loss(const ConfigReader& keys, double absent) {
   const double coefficient = keys.number("router_aux_loss_coef", {}, absent);
   if (!(coefficient >= 0)) keys.fail("router_aux_loss_coef", "is below 0; expected the weight of a loss");
@@ -222,7 +256,7 @@ void check_groups(const ConfigReader& keys, const ExpertSpec& experts) {
     keys.fail("n_group", "is " + std::to_string(experts.groups) + ", which does not divide the " + std::to_string(experts.count) +
                              " experts");
   const int64_t each = experts.count / experts.groups;
-  if (experts.groups > 1 && each < experts.group_best)
+  if (each < experts.group_best)
     keys.fail("n_group", "leaves one expert for a group; expected two or more, which a group is judged by");
   if (experts.groups_used > experts.groups)
     keys.fail("topk_group", "is more than the " + std::to_string(experts.groups) + " groups there are");
@@ -248,7 +282,7 @@ void write_grouped_router(Json& keys, const ExpertSpec& experts, ConfigFormat fo
     write_gguf_experts(keys, experts);
     keys["expert_weights_norm"] = experts.renormalize;
     keys["expert_weights_scale"] = experts.scale;
-    keys["expert_gating_func"] = experts.sigmoid ? 2 : 1;
+    keys[kGatingInGguf] = gguf_gating(experts);
     keys["expert_group_count"] = experts.groups;
     keys["expert_group_used_count"] = experts.groups_used;
     return;

@@ -83,6 +83,15 @@ void write_windows(Json& keys, const std::vector<int64_t>& windows, ConfigFormat
 /// is looked for.
 int64_t read_layers(const ConfigReader& keys, std::string_view key, std::initializer_list<std::string_view> older = {});
 
+/// The key of GGUF, whose block_count includes them.
+constexpr const char* kFurtherLayersInGguf = "nextn_predict_layers";
+/// Layers after those of the model in a Hugging Face file, which predict the tokens after the next one (num_nextn_predict_layers,
+/// num_mtp_layers).
+int64_t count_further_layers(const ConfigReader& keys);
+/// Takes them off n_layers where that includes them; neither transformers nor vitrine runs them.
+/// Errors: FileError if no layer is left.
+void leave_out_further_layers(const ModelConfig& config, DecoderConfig& c);
+
 /// What sizes that may each be right make together. Errors: FileError naming the key and the product, if that is above `most`.
 void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most);
 constexpr int64_t kMostInHeads = 1 << 24;   // components of all heads of a layer
@@ -103,6 +112,13 @@ double read_softcap(const ModelConfig& config, const char* key, double absent);
 /// expert_*. Errors: FileError for more choices than experts, or absurd numbers of them.
 ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
                         std::optional<int64_t> d_ff_fallback = {});
+/// Which layers have one MLP for all rows instead: all but every decoder_sparse_step-th, and those of mlp_only_layers. GGUF has
+/// no key for them.
+std::vector<bool> read_dense_layers(const ModelConfig& config, int64_t n_layers);
+void write_dense_layers(Json& keys, const std::vector<bool>& dense);
+/// GGUF's key for how experts are scored, and its numbers: 1 a softmax, 2 sigmoids, 3 a softmax over the chosen.
+constexpr const char* kGatingInGguf = "expert_gating_func";
+int64_t gguf_gating(const ExpertSpec& experts);
 /// The coefficient of the load-balancing loss if output_router_logits says that training has one; else 0.
 double read_router_loss(const ConfigReader& keys, double absent);
 /// How DeepSeek V3 and its kin choose experts and weigh them: sigmoids, n_group groups of which topk_group are used,
@@ -111,7 +127,7 @@ double read_router_loss(const ConfigReader& keys, double absent);
 void read_grouped_router(const ModelConfig& config, ExpertSpec& experts);
 /// The same keys, and n_routed_experts, num_experts_per_tok and moe_intermediate_size.
 void write_grouped_router(Json& keys, const ExpertSpec& experts, ConfigFormat format);
-/// Errors: FileError if the groups do not divide the experts, or hold too few of them.
+/// Errors: FileError if the groups do not divide the experts, hold too few of them, or are fewer than those that are used.
 void check_groups(const ConfigReader& keys, const ExpertSpec& experts);
 /// GGUF's keys for them.
 void write_gguf_experts(Json& keys, const ExpertSpec& experts);

@@ -2,8 +2,8 @@
 // part that all heads share; RMSNorm before each sub-layer; after a few layers with SwiGLU, mixtures of experts with a shared
 // one. V2 weighs experts by a softmax; V3 by sigmoids, and corrects them where experts are chosen. DeepSeek-AI, arXiv:2405.04434,
 // section 2, and 2412.19437, section 2.1. T rows of the step (sequences one after the other), N n_heads, A components of a head's
-// key that do not turn, P that do, H = A + P, B components of its value, R of the latent vector, Q of that of queries, D d_model,
-// E experts, F d_ff (of layers without experts), V vocab_size.
+// key that do not rotate, P that do, H = A + P, B components of its value, R of the latent vector, Q of that of queries, D
+// d_model, E experts, F d_ff (of layers without experts), V vocab_size.
 #include <cmath>
 
 #include "model/decoder.h"
@@ -31,7 +31,7 @@ struct DeepSeekConfig : DecoderConfig {
 struct LatentAttention {
   Weight W_Q;         // [N·H, D], or W_DQ [Q, D] and W_UQ [N·H, Q]
   Weight W_DQ, W_UQ;  //
-  Weight W_DKV;       // [R + P, D] the latent vector, then the part of keys that turns
+  Weight W_DKV;       // [R + P, D] the latent vector, then the part of keys that rotates
   Weight W_UKV;       // [N·(A + B), R] of each head: keys, then values
   Weight W_O;         // [D, N·B]
   RmsNorm q_norm{{"attn.q_latent_norm", "self_attn.q_a_layernorm", "attn_q_a_norm"}};      // [Q]
@@ -76,11 +76,11 @@ Tensor DeepSeek::attend(Context& ctx, const Step& step, int layer, const Tensor&
   const auto [down_q, down_kv] = linear(ctx, x, {c.q_rank > 0 ? w.W_DQ : w.W_Q, w.W_DKV});  // one pass over x #attention
   Tensor q = c.q_rank > 0 ? linear(ctx, w.q_norm(ctx, down_q), w.W_UQ) : down_q;            // [T, N·H] #attention
   const Tensor latent = w.kv_norm(ctx, take_columns(ctx, down_kv, 0, c.kv_rank));           // [T, R] #attention
-  const Tensor turning =
+  const Tensor rotating =
       split_heads(ctx, take_columns(ctx, down_kv, c.kv_rank, c.rope.rotary_dim), c.rope.rotary_dim);  // [T, 1, P]
   const Tensor kv = split_heads(ctx, linear(ctx, latent, w.W_UKV), c.d_still + c.d_value);            // [T, N, A + B] #attention
   q = ctx.hook("attn.hook_q", split_heads(ctx, q, c.head_dim));                                       // [T, N, H] #attention
-  Tensor k = join_heads(ctx, take_columns(ctx, kv, 0, c.d_still), turning);                           // [T, N, H] #attention
+  Tensor k = join_heads(ctx, take_columns(ctx, kv, 0, c.d_still), rotating);                          // [T, N, H] #attention
   k = ctx.hook("attn.hook_k", k);                                                                     // [T, N, H] #attention
   const Tensor v = ctx.hook("attn.hook_v", take_columns(ctx, kv, c.d_still, c.d_value));              // [T, N, B] #attention
   q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));                           // the last P components #rope
@@ -161,12 +161,12 @@ void read_attention(const ModelConfig& config, DeepSeekConfig& c, bool pairs) {
                  ? keys.find_positive("q_lora_rank", {"attention.q_lora_rank"}).value_or(0)
                  : 1536;
   c.kv_rank = size("kv_lora_rank", "attention.kv_lora_rank", 512);
-  c.head_dim = size("qk_rope_head_dim", "rope.dimension_count", 64);  // for read_rope: all of these turn
+  c.head_dim = size("qk_rope_head_dim", "rope.dimension_count", 64);  // for read_rope: all of these rotate
   c.rope = read_rope(config, c, {.pairs = pairs});
   c.split_keys = keys.has("attention.key_length_mla");
   const int64_t whole = config.gguf ? keys.positive(c.split_keys ? "attention.key_length_mla" : "attention.key_length") : 0;
   c.d_value = size("v_head_dim", c.split_keys ? "attention.value_length_mla" : "attention.value_length", 128);
-  if (config.gguf && whole <= c.head_dim) keys.fail("rope.dimension_count", "leaves no component of a key that does not turn");
+  if (config.gguf && whole <= c.head_dim) keys.fail("rope.dimension_count", "leaves no component of a key that does not rotate");
   c.d_still = config.gguf ? whole - c.head_dim : size("qk_nope_head_dim", "", 128);
   c.rope.first = c.d_still;
   c.head_dim += c.d_still;
@@ -216,14 +216,15 @@ void read_router(const ModelConfig& config, DeepSeekConfig& c, bool v3) {
 
 std::unique_ptr<Model> read_deepseek(const ModelConfig& config, bool v3) {
   const ConfigReader& keys = config.keys;
-  if (config.gguf) v3 = keys.count("expert_gating_func", {}, 1) == 2;
+  if (config.gguf) {
+    const int64_t gating = keys.count(kGatingInGguf, {}, 1);
+    if (gating != 1 && gating != 2) keys.fail(kGatingInGguf, "is not supported; expected 1 (V2's softmax) or 2 (V3's sigmoids)");
+    v3 = gating == 2;
+  }
   DeepSeekConfig c{
       read_decoder(config, v3 ? "deepseek_v3" : "deepseek_v2",
                    {.context_length = v3 ? 4096 : 2048, .n_kv_heads = 0, .head_dim = 0, .d_ff = v3 ? 18432 : 11008})};
-  if (const int64_t further = keys.find_count("nextn_predict_layers").value_or(0); config.gguf && further > 0) {
-    if (further >= c.n_layers) keys.fail("nextn_predict_layers", "is as many as block_count; expected fewer");
-    c.n_layers -= further;  // they guess the tokens behind the next one
-  }
+  leave_out_further_layers(config, c);
   if (!config.gguf && keys.has("num_key_value_heads") && c.n_kv_heads != c.n_heads)
     keys.fail("num_key_value_heads", "differs from num_attention_heads; expected the same: all are made of one latent vector");
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
@@ -237,9 +238,8 @@ std::unique_ptr<Model> read_deepseek(const ModelConfig& config, bool v3) {
   check_product(keys, "n_shared_experts", "n_shared_experts * moe_intermediate_size", shared, c.experts.d_ff, kMostInHeads);
   c.shared = shared * c.experts.d_ff;
   if (keys.count("moe_layer_freq", {}, 1) != 1) keys.fail("moe_layer_freq", "is not supported, as in transformers; expected 1");
-  keys.ignore({"aux_loss_alpha", "seq_aux", "ep_size", "num_nextn_predict_layers", "num_mtp_layers", "output_router_logits",
-               "router_aux_loss_coef", "qk_head_dim", "head_dim", "num_key_value_heads", "expert_weights_norm",
-               "rope_interleave"});
+  keys.ignore({"aux_loss_alpha", "seq_aux", "ep_size", "output_router_logits", "router_aux_loss_coef", "qk_head_dim", "head_dim",
+               "num_key_value_heads", "expert_weights_norm", "rope_interleave"});
   return std::make_unique<DeepSeek>(c, config.stacked_experts);
 }
 

@@ -2,6 +2,8 @@
 // before each sub-layer; experts with SwiGLU and a shared one, chosen by corrected probabilities, in the layers that the
 // configuration names, one MLP in the others. Baidu, ERNIE 4.5 Technical Report, section 2. T rows of the step (sequences one
 // after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, E experts, F d_ff (of layers without experts), V vocab_size.
+#include <cmath>
+
 #include "model/decoder.h"
 #include "model/expert_tensors.h"
 #include "model/registry.h"
@@ -97,28 +99,28 @@ std::unique_ptr<Model> read_ernie4_5_moe(const ModelConfig& config) {
   c.norm.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
   c.rope = read_rope(config, c, {.theta = 500000, .pairs = true});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
+  c.attn_dropout = 0;  // the reference reads no key for it
   c.qkv_bias = c.o_bias = c.mlp_bias = keys.flag(config.gguf ? "attention_bias" : "use_bias", {}, false);
   if (c.mlp_bias)
     keys.fail(config.gguf ? "attention_bias" : "use_bias", "is not supported; expected false, as in published models");
   c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length",
                            config.gguf ? std::nullopt : std::optional<int64_t>(1536));
   c.experts.activation = c.activation;
-  // The sum of the chosen probabilities is never below this share.
-  if (!(keys.number("moe_norm_min", {}, 1e-12) <=
-        static_cast<double>(c.experts.per_row) / 2 / static_cast<double>(c.experts.count)))
-    keys.fail("moe_norm_min", "would bound the sum of weights, which is not supported; expected 1e-12, as in published models");
+  c.experts.least_sum = keys.number("moe_norm_min", {"vitrine.moe_norm_min"}, 1e-12);
+  if (!(c.experts.least_sum >= 0)) keys.fail("moe_norm_min", "must not be negative: the weights of experts are divided by it");
   c.router_loss = read_router_loss(keys, 0.001);
   c.first = keys.count("moe_layer_start_index", {"leading_dense_block_count"}, 1);
   const double last = keys.number("moe_layer_end_index", {}, -1.0);
-  c.last = last < 0 ? c.n_layers - 1 : static_cast<int64_t>(last);
+  if (last != -1 && !(last >= 0 && last < ConfigReader::kLargest && last == std::floor(last)))
+    keys.fail("moe_layer_end_index", "is no layer; expected a whole number from 0, or -1 for the last layer");
+  c.last = last == -1 ? c.n_layers - 1 : static_cast<int64_t>(last);
   c.every = keys.positive("moe_layer_interval", {"interleave_moe_layer_step"}, 1);
   const int64_t shared = keys.count("moe_num_shared_experts", {"expert_shared_count"}, config.gguf ? 0 : 2);
   if (shared > 0)
     check_product(keys, "moe_num_shared_experts", "moe_num_shared_experts * moe_intermediate_size", shared, c.experts.d_ff,
                   kMostInHeads);
   c.shared = shared * c.experts.d_ff;
-  keys.ignore({"expert_shared_feed_forward_length", "expert_gating_func", "moe_capacity", "moe_gate", "moe_use_aux_free",
-               "num_nextn_predict_layers"});
+  keys.ignore({"expert_shared_feed_forward_length", "moe_capacity", "moe_gate", "moe_use_aux_free", "num_nextn_predict_layers"});
   return std::make_unique<ErnieMoe>(c, config.stacked_experts);
 }
 
@@ -131,8 +133,11 @@ Json ErnieMoe::config(ConfigFormat format) const {
     keys["interleave_moe_layer_step"] = c.every;
     if (shared > 0) keys["expert_shared_count"] = shared;
     if (shared > 0) keys["expert_shared_feed_forward_length"] = c.shared;
+    if (c.experts.least_sum != 1e-12) keys["vitrine.moe_norm_min"] = c.experts.least_sum;
     return keys;
   }
+  keys.erase("attention_dropout");
+  keys["moe_norm_min"] = shortest(c.experts.least_sum);
   keys["hidden_act"] = activation_key(c.activation);
   keys["use_bias"] = c.o_bias;
   keys["moe_num_experts"] = c.experts.count;
@@ -159,6 +164,7 @@ Family ernie4_5_moe_family() {
           .make = read_ernie4_5_moe,
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
           .ignored_prefixes = {"model.mtp_"},
+          .dropout = {.embedding = nullptr, .attention = nullptr, .residual = nullptr},
           .has_forms = false};
 }
 

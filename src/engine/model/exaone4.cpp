@@ -1,7 +1,7 @@
 // EXAONE 4. Sub-layers read the stream as it is; an RMSNorm acts on what they write, and one on each head's query and key. Where
-// there are windows, RoPE acts within them alone: the layers that see everything turn nothing. LG AI Research, arXiv:2507.11407,
-// section 2.1.
-// T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+// there are windows, RoPE acts within them alone: the layers that see everything rotate nothing. LG AI Research,
+// arXiv:2507.11407, section 2.1. T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D
+// d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"
 #include "model/registry.h"
 #include "model/rope_config.h"
@@ -81,7 +81,7 @@ std::unique_ptr<Model> read_exaone4(const ModelConfig& config) {
       config.gguf ? !keys.has("attention.sliding_window") : keys.mentions("sliding_window") && !keys.has("sliding_window");
   if (!none && !c.has_windows())
     keys.fail(config.gguf ? "attention.sliding_window" : "sliding_window",
-              "is not null, but no layer has a window: the reference would turn nothing at all. Expected null");
+              "is not null, but no layer has a window: the reference would rotate nothing at all. Expected null");
   return std::make_unique<Exaone4>(c);
 }
 

@@ -5,15 +5,18 @@ namespace vitrine {
 void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names) {
   const Dim D = list.size.D, E{"n_experts", spec.count}, F{"d_ff of an expert", spec.d_ff};
   const auto n = static_cast<int>(spec.count);
+  const std::string experts = names.experts;
+  const std::string gate_in = names.gate_in_of_all.empty() ? experts + ".gate_up_proj" : names.gate_in_of_all;
+  const std::string all_out = names.out_of_all.empty() ? experts + ".down_proj" : names.out_of_all;
   mlp.spec = spec;
   mlp.experts.resize(static_cast<size_t>(spec.count));
   list.add(mlp.router, "mlp.W_router", std::string(names.router) + ".weight", "ffn_gate_inp.weight", E, D);
   for (int e = 0; e < n; ++e) {
     Expert& expert = mlp.experts[static_cast<size_t>(e)];
-    const std::string ours = "mlp.experts." + std::to_string(e) + ".", experts = names.experts;
-    const auto add = [&](Weight& weight, const char* our, const char* name, const char* in_one, const char* gguf, int part,
-                         int parts, Dim out, Dim in) {
-      const std::string alone = experts + "." + std::to_string(e) + "." + name + ".weight", together = experts + "." + in_one;
+    const std::string ours = "mlp.experts." + std::to_string(e) + ".";
+    const auto add = [&](Weight& weight, const char* our, const char* name, const std::string& together, const char* gguf,
+                         int part, int parts, Dim out, Dim in) {
+      const std::string alone = experts + "." + std::to_string(e) + "." + name + ".weight";
       StoredLayout layout{.expert = e, .experts = n, .experts_stacked = stacked};
       if (stacked) {
         layout.part = part;
@@ -22,9 +25,9 @@ void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool st
       }
       list.add(weight, ours + our, stacked ? together : alone, gguf, out, in, layout);
     };
-    add(expert.gate, "W_gate", names.gate, "gate_up_proj", "ffn_gate_exps.weight", 0, 2, F, D);
-    add(expert.in, "W_in", names.in, "gate_up_proj", "ffn_up_exps.weight", 1, 2, F, D);
-    add(expert.out, "W_out", names.out, "down_proj", "ffn_down_exps.weight", 0, 1, D, F);
+    add(expert.gate, "W_gate", names.gate, gate_in, "ffn_gate_exps.weight", 0, 2, F, D);
+    add(expert.in, "W_in", names.in, gate_in, "ffn_up_exps.weight", 1, 2, F, D);
+    add(expert.out, "W_out", names.out, all_out, "ffn_down_exps.weight", 0, 1, D, F);
   }
 }
 

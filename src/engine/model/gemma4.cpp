@@ -1,8 +1,8 @@
-// Gemma 4 (text). Layers of two kinds: with a window, or global with wider heads of which a part turns. The last layers read keys
-// and values of earlier ones. Values are divided by their root mean square. A third sub-layer tells each layer about its token
-// from a per-layer embedding. RMSNorm before and after each sub-layer. transformers 5.24, models/gemma4; the per-layer embedding
-// and shared keys are those of Gemma 3n. T rows of the step (sequences one after the other), N n_heads, G n_kv_heads and H
-// head_dim of the layer, D d_model, F d_ff of the layer, L n_layers, P numbers of a per-layer embedding, V vocab_size.
+// Gemma 4 (text). Layers of two kinds: with a window, or global with wider heads of which a part rotates. The last layers read
+// keys and values of earlier ones. Values are divided by their root mean square. A third sub-layer tells each layer about its
+// token from a per-layer embedding. RMSNorm before and after each sub-layer. transformers 5.24, models/gemma4; the per-layer
+// embedding and shared keys are those of Gemma 3n. T rows of the step (sequences one after the other), N n_heads, G n_kv_heads
+// and H head_dim of the layer, D d_model, F d_ff of the layer, L n_layers, P numbers of a per-layer embedding, V vocab_size.
 #include <algorithm>
 #include <cmath>
 

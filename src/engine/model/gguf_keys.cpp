@@ -142,7 +142,7 @@ std::optional<RopeSpec> rope_of_kind(const Model& model, RopeSpec::Scaling scali
   return {};
 }
 
-// Where nothing turns they are so large that no angle is left.
+// Where nothing rotates they are so large that no angle is left.
 std::vector<float> proportional_divisors(const Model& model) {
   const std::optional<RopeSpec> rope = rope_of_kind(model, RopeSpec::Scaling::proportional);
   if (!rope) return {};

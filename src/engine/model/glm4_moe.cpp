@@ -1,4 +1,4 @@
-// GLM-4.5, 4.6 and 4.7: a mixture of experts with a shared one behind a few layers with SwiGLU, routed as in DeepSeek V3.
+// GLM-4.5, 4.6 and 4.7: a mixture of experts with a shared one after a few layers with SwiGLU, routed as in DeepSeek V3.
 // Grouped-query attention with RoPE on half of each head, in some models with an RMSNorm on each head's query and key; RMSNorm
 // before each sub-layer. GLM-4.5 Team, arXiv:2508.06471, section 2.1. T rows of the step (sequences one after the other), N
 // n_heads, G n_kv_heads, H head_dim, D d_model, E experts, F d_ff (of layers without experts), V vocab_size.
@@ -90,10 +90,7 @@ Glm4Moe::Glm4Moe(const Glm4MoeConfig& config, bool stacked)
 std::unique_ptr<Model> read_glm4_moe(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Glm4MoeConfig c{read_decoder(config, "glm4_moe", {.context_length = 131072, .n_kv_heads = 8, .d_ff = 10944})};
-  if (const int64_t further = keys.find_count("nextn_predict_layers").value_or(0); config.gguf && further > 0) {
-    if (further >= c.n_layers) keys.fail("nextn_predict_layers", "is as many as block_count; expected fewer");
-    c.n_layers -= further;  // they guess the tokens behind the next one
-  }
+  leave_out_further_layers(config, c);
   c.norm.eps = read_eps(config, "rms_norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
   c.rope = read_rope(config, c, {.share = 0.5});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
@@ -103,13 +100,11 @@ std::unique_ptr<Model> read_glm4_moe(const ModelConfig& config) {
                            config.gguf ? std::nullopt : std::optional<int64_t>(1408));
   c.experts.activation = c.activation;
   read_grouped_router(config, c.experts);
-  if (c.experts.count < 2) keys.fail("n_routed_experts", "is 1; expected two or more, which a group is judged by");
   c.dense_layers = std::min(keys.count("first_k_dense_replace", {"leading_dense_block_count"}, 1), c.n_layers);
   const int64_t shared = keys.positive("n_shared_experts", {"expert_shared_count"}, 1);
   check_product(keys, "n_shared_experts", "n_shared_experts * moe_intermediate_size", shared, c.experts.d_ff, kMostInHeads);
   c.shared = shared * c.experts.d_ff;
-  keys.ignore(
-      {"num_nextn_predict_layers", "num_mtp_layers", "output_router_logits", "router_aux_loss_coef", "expert_gating_func"});
+  keys.ignore({"output_router_logits", "router_aux_loss_coef"});
   return std::make_unique<Glm4Moe>(c, config.stacked_experts);
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "model/decoder.h"
+#include "model/expert_tensors.h"
 #include "model/mamba_mixer.h"
 #include "model/registry.h"
 #include "model/rope_config.h"
@@ -25,7 +26,7 @@ constexpr const char* kHybrid =
 struct GraniteConfig : DecoderConfig {
   std::vector<bool> attends = {};  // of each layer; the others have a mixer. Empty: all
   MambaSpec mixer = {};
-  bool positions = true;     // false: nothing turns (position_embedding_type of Granite 4)
+  bool positions = true;     // false: nothing rotates (position_embedding_type of Granite 4)
   bool stacked_mlp = false;  // the file holds W_gate and W_in as one matrix
   double attention_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
   std::optional<ExpertSpec> experts = {};  // beside the MLP of each layer
@@ -43,8 +44,7 @@ struct GraniteBlock {
 
 class Granite final : public RopeDecoder {
  public:
-  /// new_names: those that transformers 5 gives the experts.
-  explicit Granite(const GraniteConfig& c, bool new_names = false);
+  explicit Granite(const GraniteConfig& c);
   std::span<const Expert> experts(int64_t layer) const override { return blocks[static_cast<size_t>(layer)].experts.experts; }
   Head head() const override { return {.weight = unembedding(), .scale = 1 / c.logits_scaling}; }  // #head
   Tensor first_sublayer(Context& ctx, const Step& step, int layer, const Tensor& x) const override;
@@ -99,37 +99,20 @@ AttentionSpec Granite::attention_spec(int64_t layer) const {
   return spec;
 }
 
-// With experts GGUF calls the MLP a shared one. Both files stack the matrices of all experts.
-void add_shared_and_experts(PartList& list, GraniteBlock& w, const ExpertSpec& spec, bool new_names) {
+// With experts GGUF calls the MLP a shared one.
+void add_shared_mlp(PartList& list, GatedMlp& mlp) {
   const auto& [D, F, V, H, NH, GH] = list.size;
-  const Dim E{"n_experts", spec.count}, X{"d_ff of an expert", spec.d_ff};
   const StoredLayout gate{.part = 0, .parts = 2, .gguf_apart = true}, in{.part = 1, .parts = 2, .gguf_apart = true};
-  w.mlp.f = spec.activation;
-  list.add(w.mlp.W_gate, "mlp.W_gate", "shared_mlp.input_linear.weight", "ffn_gate_shexp.weight", F, D, gate);
-  list.add(w.mlp.W_in, "mlp.W_in", "shared_mlp.input_linear.weight", "ffn_up_shexp.weight", F, D, in);
-  list.add(w.mlp.W_out, "mlp.W_out", "shared_mlp.output_linear.weight", "ffn_down_shexp.weight", D, F);
-  const std::string moe = "block_sparse_moe.";
-  const std::string gate_in = moe + (new_names ? "experts.gate_up_proj" : "input_linear.weight");
-  const std::string out = moe + (new_names ? "experts.down_proj" : "output_linear.weight");
-  list.add(w.experts.router, "mlp.W_router", moe + (new_names ? "router.weight" : "router.layer.weight"), "ffn_gate_inp.weight",
-           E, D);
-  w.experts.spec = spec;
-  w.experts.experts.resize(static_cast<size_t>(spec.count));
-  for (int e = 0; e < static_cast<int>(spec.count); ++e) {
-    Expert& expert = w.experts.experts[static_cast<size_t>(e)];
-    const std::string ours = "mlp.experts." + std::to_string(e) + ".";
-    StoredLayout layout{
-        .part = 0, .parts = 2, .gguf_apart = true, .expert = e, .experts = static_cast<int>(spec.count), .experts_stacked = true};
-    list.add(expert.gate, ours + "W_gate", gate_in, "ffn_gate_exps.weight", X, D, layout);
-    layout.part = 1;
-    list.add(expert.in, ours + "W_in", gate_in, "ffn_up_exps.weight", X, D, layout);
-    list.add(expert.out, ours + "W_out", out, "ffn_down_exps.weight", D, X,
-             {.expert = e, .experts = static_cast<int>(spec.count), .experts_stacked = true});
-  }
+  mlp.f = list.spec.activation;
+  list.add(mlp.W_gate, "mlp.W_gate", "shared_mlp.input_linear.weight", "ffn_gate_shexp.weight", F, D, gate);
+  list.add(mlp.W_in, "mlp.W_in", "shared_mlp.input_linear.weight", "ffn_up_shexp.weight", F, D, in);
+  list.add(mlp.W_out, "mlp.W_out", "shared_mlp.output_linear.weight", "ffn_down_shexp.weight", D, F);
 }
 
-Granite::Granite(const GraniteConfig& config, bool new_names)
-    : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+Granite::Granite(const GraniteConfig& config) : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
+  const ExpertNames names{.router = "block_sparse_moe.router.layer",
+                          .gate_in_of_all = "block_sparse_moe.input_linear.weight",
+                          .out_of_all = "block_sparse_moe.output_linear.weight"};
   // GGUF holds the rows of W_Q and W_K in another order, as Llama's, so that neighboring components rotate together.
   PartList list = begin_tensors({}, {.gguf_pairs = true});
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
@@ -141,12 +124,14 @@ Granite::Granite(const GraniteConfig& config, bool new_names)
     else
       add_mamba(list, w.mixer, "mamba");
     list.add(w.ln2);
-    if (c.experts)
-      add_shared_and_experts(list, w, *c.experts, new_names);
-    else if (c.stacked_mlp)
+    if (c.experts) {
+      add_shared_mlp(list, w.mlp);
+      add_experts(list, w.experts, *c.experts, true, names);
+    } else if (c.stacked_mlp) {
       list.add_stacked(w.mlp, "shared_mlp.input_linear", "shared_mlp.output_linear", true);
-    else
+    } else {
       list.add(w.mlp);
+    }
   }
   end_tensors(list);
 }
@@ -266,7 +251,7 @@ std::unique_ptr<Model> read_granitemoehybrid(const ModelConfig& config) {
   }
   // How the reference computes.
   keys.ignore({"mamba_chunk_size", "init_method", "normalization_function"});
-  return std::make_unique<Granite>(c, config.stacked_experts);
+  return std::make_unique<Granite>(c);
 }
 
 Json Granite::config(ConfigFormat format) const {

@@ -1,4 +1,4 @@
-// Hunyuan, dense. Grouped-query attention whose queries and keys get an RMSNorm on each head after they have turned, SwiGLU,
+// Hunyuan, dense. Grouped-query attention whose queries and keys get an RMSNorm on each head after they were rotated, SwiGLU,
 // RMSNorm before each sub-layer; RoPE's base is stretched by a factor alpha. Tencent, https://github.com/Tencent-Hunyuan; norms
 // of queries and keys: Dehghani et al., arXiv:2302.05442, section 2. T rows of the step (sequences one after the other), N
 // n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.

@@ -181,18 +181,29 @@ int64_t adjusted_width(const ConfigReader& keys, int64_t width) {
   return (static_cast<int64_t>(scaled) + multiple - 1) / multiple * multiple;
 }
 
-std::unique_ptr<Model> read_lfm2_moe(const ModelConfig& config) {
+// What both families read. d_ff: of a config.json that is silent.
+Lfm2Config read_common(const ModelConfig& config, const char* family, int64_t d_ff) {
   const ConfigReader& keys = config.keys;
-  Lfm2Config c{read_decoder(config, "lfm2_moe",
-                            {.context_length = 128000, .n_kv_heads = 8, .tied = true, .d_ff = 7168, .only_some_attend = true})};
+  Lfm2Config c{read_decoder(config, family,
+                            {.context_length = 128000, .n_kv_heads = 8, .tied = true, .d_ff = d_ff, .only_some_attend = true})};
   c.norm.eps = read_eps(config, "norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
   c.rope = read_rope(config, c, {.theta = 1e6});
   c.activation = Activation::silu;
   c.taps = keys.positive("conv_L_cache", {"shortconv.l_cache"}, config.gguf ? std::optional<int64_t>() : 3);
   if (c.taps > 4096) keys.fail("conv_L_cache", "is more positions than a convolution here may span (4096). Is the file damaged?");
   c.attends = config.gguf ? read_gguf_layer_kinds(keys, c.n_layers) : read_layer_kinds(keys, c.n_layers);
-  if (!config.gguf) c.conv_bias = keys.flag("conv_bias", {}, false);
-  if (!config.gguf) c.tied = keys.flag("tie_embedding", {}, c.tied);
+  if (config.gguf) return c;
+  c.conv_bias = keys.flag("conv_bias", {}, false);
+  c.tied = keys.flag("tie_embedding", {}, c.tied);
+  // Said in published files; transformers reads none of them.
+  keys.ignore(
+      {"block_dim", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "rms_norm_eps", "theta", "use_pos_enc"});
+  return c;
+}
+
+std::unique_ptr<Model> read_lfm2_moe(const ModelConfig& config) {
+  const ConfigReader& keys = config.keys;
+  Lfm2Config c = read_common(config, "lfm2_moe", 7168);
   c.experts = read_experts(keys, "moe_intermediate_size", "expert_feed_forward_length",
                            config.gguf ? std::nullopt : std::optional<int64_t>(1792));
   c.experts.sigmoid = true;
@@ -201,32 +212,17 @@ std::unique_ptr<Model> read_lfm2_moe(const ModelConfig& config) {
   c.experts.scale = keys.number("routed_scaling_factor", {"expert_weights_scale"}, 1.0);
   c.corrected = keys.flag("use_expert_bias", {}, true);
   c.dense_layers = std::min(keys.count("num_dense_layers", {"leading_dense_block_count"}, 2), c.n_layers);
-  keys.ignore({"output_router_logits", "router_aux_loss_coef", "expert_gating_func", "rms_norm_eps", "theta", "use_pos_enc",
-               "num_heads", "conv_dim", "conv_dim_out", "block_dim", "conv_use_xavier_init", "rope_parameters_note"});
+  keys.ignore({"output_router_logits", "router_aux_loss_coef", "rope_parameters_note"});
   return std::make_unique<Lfm2>(c, config.stacked_experts);
 }
 
 std::unique_ptr<Model> read_lfm2(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
-  Lfm2Config c{read_decoder(config, "lfm2",
-                            {.context_length = 128000, .n_kv_heads = 8, .tied = true, .d_ff = 12288, .only_some_attend = true})};
-  c.norm.eps = read_eps(config, "norm_eps", "attention.layer_norm_rms_epsilon", 1e-5);
-  c.rope = read_rope(config, c, {.theta = 1e6});
-  c.activation = Activation::silu;
-  c.taps = keys.positive("conv_L_cache", {"shortconv.l_cache"}, config.gguf ? std::optional<int64_t>() : 3);
-  if (c.taps > 4096) keys.fail("conv_L_cache", "is more positions than a convolution here may span (4096). Is the file damaged?");
-  if (config.gguf) {
-    c.attends = read_gguf_layer_kinds(keys, c.n_layers);
-    return std::make_unique<Lfm2>(c, false);
+  Lfm2Config c = read_common(config, "lfm2", 12288);
+  if (!config.gguf) {
+    c.d_ff = adjusted_width(keys, keys.find_positive("block_ff_dim").value_or(c.d_ff));
+    keys.ignore({"block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu", "block_use_xavier_init"});
   }
-  c.attends = read_layer_kinds(keys, c.n_layers);
-  c.conv_bias = keys.flag("conv_bias", {}, false);
-  c.tied = keys.flag("tie_embedding", {}, c.tied);
-  c.d_ff = adjusted_width(keys, keys.find_positive("block_ff_dim").value_or(c.d_ff));
-  // Said in published files; transformers reads none of them.
-  keys.ignore({"block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
-               "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads", "theta", "use_pos_enc",
-               "rms_norm_eps"});
   return std::make_unique<Lfm2>(c, false);
 }
 
@@ -239,7 +235,7 @@ Json Lfm2::config(ConfigFormat format) const {
     if (c.experts.count == 0) return keys;
     write_gguf_experts(keys, c.experts);
     keys["leading_dense_block_count"] = c.dense_layers;
-    keys["expert_gating_func"] = 2;
+    keys[kGatingInGguf] = gguf_gating(c.experts);
     if (!c.experts.renormalize) keys["expert_weights_norm"] = false;
     if (c.experts.scale != 1) keys["expert_weights_scale"] = c.experts.scale;
     return keys;

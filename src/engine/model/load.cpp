@@ -34,7 +34,8 @@ class Loader {
         family_(family),
         gguf_(opened.gguf != nullptr),
         language_(gguf_ ? std::string_view() : language_prefix(opened.checkpoint)),
-        left_out_(std::move(left_out)) {}
+        left_out_(std::move(left_out)),
+        has_further_layers_(further_layers(opened, family) > 0) {}
 
   void load(const TensorLine& line) {
     if (line.ours == "W_U" && lacks(line)) return matrix(*line.weight, line, *embedding_, true);
@@ -49,9 +50,7 @@ class Loader {
   // absent: the file holds no such tensor, and t, of the same shape, lies in its place; no product reads it.
   void matrix(Weight& weight, const TensorLine& line, const StoredTensor& t, bool absent) {
     if (line.ours == "W_E") embedding_ = &t;
-    if (static_cast<int>(t.dtype) >= kWeightTypes)
-      throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
-                                   ") has element type " + std::string(name_of(t.dtype)) + "; expected one of " + weight_types());
+    check_type(t);
     weight.name = absent ? line.file_name(gguf_) : t.name;
     weight.absent = absent;
     weight.dtype = t.dtype;
@@ -62,6 +61,12 @@ class Loader {
     const size_t before = static_cast<size_t>(line.first_row(gguf_)) * weight.stride +
                           row_bytes(t.dtype, static_cast<size_t>(line.first_column(gguf_)));
     weight.data = t.data == nullptr ? nullptr : t.data + before;  // of a file whose headers alone were read there is none
+  }
+
+  static void check_type(const StoredTensor& t) {
+    if (static_cast<int>(t.dtype) >= kWeightTypes)
+      throw FileError(*t.file, "tensor \"" + t.name + "\" (header byte " + std::to_string(t.described_at) +
+                                   ") has element type " + std::string(name_of(t.dtype)) + "; expected one of " + weight_types());
   }
 
   // Whether the files are those of the bare model, and hold no matrix for its output. Errors: FileError where one is needed.
@@ -83,7 +88,9 @@ class Loader {
       one.out = out;
       one.in = in;
       one.layout = {.experts = static_cast<int>(heads)};
-      return find(one);
+      const StoredTensor& t = find(one);
+      check_type(t);
+      return t;
     };
     const StoredTensor& k = part("attn_k_b.weight", line.in, {"qk_nope_head_dim", keys});
     const StoredTensor& v = part("attn_v_b.weight", {"v_head_dim", values}, line.in);
@@ -222,18 +229,16 @@ class Loader {
     return *t;
   }
 
-  // Of layers that guess the tokens behind the next one.
+  static int64_t further_layers(const OpenedModel& opened, const Family& family) {
+    if (opened.gguf == nullptr) return count_further_layers(ConfigReader(opened.files.config, opened.files.config_path));
+    return opened.gguf->has(std::string(family.gguf) + "." + kFurtherLayersInGguf) ? 1 : 0;
+  }
+
+  // Of layers that predict the tokens after the next one.
   bool of_a_further_layer(const std::string& name) const {
-    constexpr std::string_view kLayers = "model.layers.";
-    if (!gguf_ && name.starts_with(kLayers)) {
-      const Json& config = opened_.files.config;
-      const bool has_some =
-          config.is_object() && (config.value("num_nextn_predict_layers", 0) > 0 || config.value("num_mtp_layers", 0) > 0);
-      return has_some && std::atoll(name.c_str() + kLayers.size()) >= opened_.model->shape().n_layers;
-    }
-    if (!gguf_ || !name.starts_with("blk.") || !opened_.gguf->has(std::string(family_.gguf) + ".nextn_predict_layers"))
-      return false;
-    return std::atoll(name.c_str() + 4) >= opened_.model->shape().n_layers;
+    const std::string_view layers = gguf_ ? "blk." : "model.layers.";
+    return has_further_layers_ && name.starts_with(layers) &&
+           std::atoll(name.c_str() + layers.size()) >= opened_.model->shape().n_layers;
   }
 
   bool may_be_ignored(const std::string& name) const {
@@ -250,6 +255,7 @@ class Loader {
   bool gguf_;
   std::string_view language_;  // language_prefix() of the file
   std::set<std::string, std::less<>> left_out_;
+  bool has_further_layers_;  // beyond those of the model
   const StoredTensor* embedding_ = nullptr;
   bool bare_ = false;  // names lack the prefix of the whole model's
   std::set<std::string, std::less<>> used_;
@@ -273,15 +279,15 @@ const float* rope_tensor(const Checkpoint& checkpoint, const ConfigReader& keys,
   const StoredTensor* divisors = checkpoint.find(name);
   if (divisors == nullptr) return nullptr;
   const auto head_dim = keys.find_positive("attention.key_length");
-  const int64_t turning =
+  const int64_t rotating =
       keys.find_positive("rope.dimension_count")
           .value_or(head_dim ? *head_dim : keys.positive("embedding_length") / keys.positive("attention.head_count"));
-  if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{turning / 2})
+  if (divisors->dtype != DType::f32 || divisors->shape != std::vector<int64_t>{rotating / 2})
     throw FileError(*divisors->file, "tensor \"" + name + "\" is " + shape_text(divisors->shape) + " of " +
-                                         std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(turning / 2) +
+                                         std::string(name_of(divisors->dtype)) + "; expected [" + std::to_string(rotating / 2) +
                                          "] of f32, one for each pair of a head's components");
   const auto* const numbers = reinterpret_cast<const float*>(divisors->data);
-  for (int64_t i = 0; i < turning / 2; ++i)
+  for (int64_t i = 0; i < rotating / 2; ++i)
     if (const float divisor = numbers[i]; !(divisor > 0) || !std::isfinite(divisor))
       throw FileError(*divisors->file, "tensor \"" + name + "\" holds " + std::to_string(divisor) + " at " + std::to_string(i) +
                                            "; expected a finite number above 0. Is the file damaged?");
@@ -375,6 +381,17 @@ void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, 
 
 // All but the check that each key is known.
 Made read(const ModelConfig& config) {
+// Errors: FileError if a GGUF file says that experts are scored in another way than by its family.
+void check_gating(const ConfigReader& gguf, const Model& model) {
+  for (int64_t layer = 0; gguf.has(kGatingInGguf) && layer < model.shape().n_layers; ++layer) {
+    const std::optional<ExpertSpec>& experts = model.layer(layer).experts;
+    if (experts && gguf.count(kGatingInGguf) != gguf_gating(*experts))
+      gguf.fail(kGatingInGguf, "is not how models of this family score experts; expected " +
+                                   std::to_string(gguf_gating(*experts)) +
+                                   " (1: a softmax, 2: sigmoids, 3: a softmax over the chosen). Convert the model again");
+  }
+}
+
   const Family& family = find_family(config.keys, config.gguf);
   Made made{family.make(config), &family, {}};
   if (!count_parameters(*made.model))
@@ -397,6 +414,7 @@ Made read(const ModelConfig& config) {
   if (config.gguf) ignore_gguf_keys(config.keys);
   return made;
 }
+  if (config.gguf) check_gating(config.keys, *made.model);
 
 Made make(const ModelConfig& config) {
   Made made = read(config);

@@ -1,5 +1,5 @@
 // OLMo 2 and OLMo 3. Sub-layers read the stream as it is; an RMSNorm acts on what they write. One RMSNorm over the queries of all
-// heads and one over the keys, before they turn. Team OLMo, arXiv:2501.00656. OLMo 3 (2512.13961) has a
+// heads and one over the keys, before they rotate. Team OLMo, arXiv:2501.00656. OLMo 3 (2512.13961) has a
 // window on three layers of four, which YaRN does not stretch.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"

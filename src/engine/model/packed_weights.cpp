@@ -186,7 +186,7 @@ const StoredTensor* find_scales(const Checkpoint& checkpoint, const std::string&
   return nullptr;
 }
 
-// Block `block` of a row: 32 codes behind their scale.
+// Block `block` of a row: 32 codes after their scale.
 void put_block(const uint8_t* codes, float scale, uint8_t* block) {
   std::memcpy(block, &scale, sizeof scale);
   std::memcpy(block + sizeof scale, codes, kBlock);

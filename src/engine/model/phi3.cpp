@@ -1,7 +1,7 @@
 // Phi-3 and Phi-4-mini. Llama's text with queries, keys and values in one stored matrix, the gate and what it gates in another;
-// part of a head may turn, and LongRoPE turns long prompts otherwise than short ones. Abdin et al., arXiv:2404.14219, section 2;
-// Ding et al., 2402.13753 (LongRoPE).
-// T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+// part of a head may rotate, and LongRoPE rotates long prompts otherwise than short ones. Abdin et al., arXiv:2404.14219, section
+// 2; Ding et al., 2402.13753 (LongRoPE). T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim,
+// D d_model, F d_ff, V vocab_size.
 #include <cmath>
 
 #include "model/decoder.h"

@@ -36,7 +36,7 @@ struct Qwen35Config : DecoderConfig {
   bool joined_qkvz = false, joined_ba = false;
 
   bool has_experts(int64_t layer) const { return experts.count > 0 && !dense[static_cast<size_t>(layer)]; }
-  // What files say and text does not need: the period of layers, and the pairs that turn with time, height and width.
+  // What files say and text does not need: the period of layers, and the pairs that rotate with time, height and width.
   int64_t interval = 4;
   std::vector<int64_t> sections = {11, 11, 10};
 };
@@ -267,7 +267,7 @@ std::vector<bool> read_layer_kinds(const ModelConfig& config, int64_t n_layers, 
   return attends;
 }
 
-// A part of each head turns. Positions of text are the same on all three axes of the multimodal form, which then turns as the
+// A part of each head rotates. Positions of text are the same on all three axes of the multimodal form, which then rotates as the
 // plain one does.
 std::vector<int64_t> read_sections(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
@@ -320,14 +320,9 @@ void read_mixture(const ModelConfig& config, Qwen35Config& c, bool next) {
   c.shared = keys.positive("shared_expert_intermediate_size", {"expert_shared_feed_forward_length"},
                            config.gguf ? std::nullopt : std::optional<int64_t>(512));
   c.router_loss = read_router_loss(keys, 0.001);
-  c.dense.assign(static_cast<size_t>(c.n_layers), false);
   c.joined_ba = next;
   c.joined_qkvz = next && (!config.gguf || keys.flag("joined_projections", {}, false));
-  if (!next || config.gguf) return;
-  const int64_t step = keys.positive("decoder_sparse_step", {}, 1);
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) c.dense[static_cast<size_t>(layer)] = (layer + 1) % step != 0;
-  for (const int64_t layer : keys.counts("mlp_only_layers"))
-    if (layer < c.n_layers) c.dense[static_cast<size_t>(layer)] = true;
+  c.dense = next ? read_dense_layers(config, c.n_layers) : std::vector<bool>(static_cast<size_t>(c.n_layers), false);
 }
 
 enum class Kind : uint8_t { dense, mixture, next };
@@ -342,10 +337,7 @@ std::unique_ptr<Model> read(const ModelConfig& config, const char* family, Kind 
                                .d_ff = dense                ? std::optional<int64_t>()
                                        : kind == Kind::next ? 5632
                                                             : 512})};
-  if (const int64_t further = keys.find_count("nextn_predict_layers").value_or(0); config.gguf && further > 0) {
-    if (further >= c.n_layers) keys.fail("nextn_predict_layers", "is as many as block_count; expected fewer");
-    c.n_layers -= further;  // they guess the tokens behind the next one
-  }
+  leave_out_further_layers(config, c);
   c.norm.offset = config.gguf ? 0.0 : 1.0;
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
@@ -356,7 +348,7 @@ std::unique_ptr<Model> read(const ModelConfig& config, const char* family, Kind 
   c.delta = read_delta(config);
   if (kind == Kind::next) c.delta.tiled = false;
   if (!dense) read_mixture(config, c, kind == Kind::next);
-  // Of the layers that guess further tokens, which transformers leaves out, too; and what it reads nowhere.
+  // Of the layers that predict further tokens, which transformers leaves out, too; and what it reads nowhere.
   keys.ignore(
       {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "attn_output_gate", "mlp_only_layers"});
   return std::make_unique<Qwen35>(c, config.stacked_experts);
@@ -413,10 +405,7 @@ Json Qwen35::config(ConfigFormat format) const {
   if (c.router_loss > 0) keys["router_aux_loss_coef"] = c.router_loss;
   if (!c.joined_ba) return keys;
   keys["norm_topk_prob"] = c.experts.renormalize;
-  keys["decoder_sparse_step"] = 1;
-  keys["mlp_only_layers"] = Json::array();
-  for (int64_t layer = 0; layer < c.n_layers; ++layer)
-    if (!c.has_experts(layer)) keys["mlp_only_layers"].push_back(layer);
+  write_dense_layers(keys, c.dense);
   return keys;
 }
 

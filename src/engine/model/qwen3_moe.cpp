@@ -88,17 +88,6 @@ Qwen3Moe::Qwen3Moe(const Qwen3MoeConfig& config, bool stacked)
   end_tensors(list);
 }
 
-// Layer `layer` of these: experts in every decoder_sparse_step-th layer but those that mlp_only_layers lists.
-std::vector<bool> read_dense_layers(const ModelConfig& config, int64_t n_layers) {
-  std::vector<bool> dense(static_cast<size_t>(n_layers), false);
-  if (config.gguf) return dense;  // has no key for them
-  const int64_t step = config.keys.positive("decoder_sparse_step", {}, 1);
-  for (int64_t layer = 0; layer < n_layers; ++layer) dense[static_cast<size_t>(layer)] = (layer + 1) % step != 0;
-  for (const int64_t layer : config.keys.counts("mlp_only_layers"))
-    if (layer < n_layers) dense[static_cast<size_t>(layer)] = true;
-  return dense;
-}
-
 std::unique_ptr<Model> read_qwen3_moe(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   Qwen3MoeConfig c{read_decoder(config, "qwen3_moe", {.context_length = 32768, .n_kv_heads = 4})};
@@ -145,9 +134,6 @@ std::unique_ptr<Model> read_qwen2_moe(const ModelConfig& config) {
 
 Json Qwen3Moe::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
-  Json dense = Json::array();
-  for (int64_t layer = 0; layer < c.n_layers; ++layer)
-    if (c.dense[static_cast<size_t>(layer)]) dense.push_back(layer);
   if (format == ConfigFormat::gguf) {
     write_gguf_experts(keys, c.experts);
     if (c.shared > 0) keys["expert_shared_feed_forward_length"] = c.shared;
@@ -164,8 +150,7 @@ Json Qwen3Moe::config(ConfigFormat format) const {
   keys["num_experts_per_tok"] = c.experts.per_row;
   keys["moe_intermediate_size"] = c.experts.d_ff;
   keys["norm_topk_prob"] = c.experts.renormalize;
-  keys["mlp_only_layers"] = dense;
-  keys["decoder_sparse_step"] = 1;
+  write_dense_layers(keys, c.dense);
   keys["output_router_logits"] = c.router_loss > 0;
   if (c.router_loss > 0) keys["router_aux_loss_coef"] = c.router_loss;
   return keys;

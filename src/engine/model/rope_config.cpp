@@ -61,7 +61,7 @@ const float* read_divisors(const Settings& s, const char* key, int64_t pairs) {
   for (const double divisor : s.keys.numbers(key)) divisors->push_back(static_cast<float>(divisor));
   if (static_cast<int64_t>(divisors->size()) != pairs)
     s.keys.fail(key, "has " + std::to_string(divisors->size()) + " numbers; expected " + std::to_string(pairs) +
-                         ", one for each pair of turning components of a head");
+                         ", one for each pair of rotating components of a head");
   for (const float divisor : *divisors)
     if (!(divisor > 0) || !std::isfinite(divisor)) s.keys.fail(key, "holds a number that is not above 0");
   s.model.rope_divisors.push_back(divisors);
@@ -112,7 +112,7 @@ RopeSpec read_settings(const ModelConfig& config, const Settings& s, int64_t hea
     if (!(share > 0 && share <= 1)) of_share.fail("partial_rotary_factor", "is no share; expected a number above 0 and up to 1");
     spec.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   } else if (share != 1) {
-    of_share.fail("partial_rotary_factor", "is not supported; in this family every component of a head turns");
+    of_share.fail("partial_rotary_factor", "is not supported; in this family every component of a head rotates");
   }
   if (s.original) spec.original_context = static_cast<double>(*s.original);
   if (!(spec.theta > 0) && keys.has("rope_theta")) keys.fail("rope_theta", "must be above 0");
@@ -150,8 +150,8 @@ void check_rope(const ModelConfig& config, const RopeSpec& spec, int64_t head_di
   if (spec.scaling != Scaling::none && !(spec.factor > 0)) keys.fail("rope_scaling", "has a factor that is not above 0");
   if (spec.rotary_dim % 2 != 0 || spec.rotary_dim <= 0 || spec.rotary_dim > head_dim)
     keys.fail(config.gguf ? "rope.dimension_count" : "head_dim",
-              "gives " + std::to_string(spec.rotary_dim) + " turning components; RoPE needs an even number from 2 to head_dim (" +
-                  std::to_string(head_dim) + ")");
+              "gives " + std::to_string(spec.rotary_dim) +
+                  " rotating components; RoPE needs an even number from 2 to head_dim (" + std::to_string(head_dim) + ")");
 }
 
 // YaRN's factor of cosines and sines for a stretch by `factor`.

@@ -27,6 +27,7 @@ class Comparison {
     number("whether the weights of experts are divided by their sum" + in, a.renormalize ? 1 : 0, b.renormalize ? 1 : 0);
     number("whether a score of an expert is a sigmoid" + in, a.sigmoid ? 1 : 0, b.sigmoid ? 1 : 0);
     number("what is added to that sum" + in, a.sum_eps, b.sum_eps);
+    number("what that sum is at least" + in, a.least_sum, b.least_sum);
     number("the factor of the weights of experts" + in, a.scale, b.scale);
     number("whether scores of experts are corrected" + in, a.correction != nullptr ? 1 : 0, b.correction != nullptr ? 1 : 0);
     number("the groups of experts" + in, static_cast<double>(a.groups), static_cast<double>(b.groups));
@@ -46,19 +47,19 @@ class Comparison {
   }
   void frequencies(const RopeSpec& a, const RopeSpec& b) const {
     for (const int64_t prompt : {int64_t{0}, std::numeric_limits<int64_t>::max()}) {  // of LongRoPE: short and long
-      const std::vector<float> turns = rope_frequencies(a, prompt), says = rope_frequencies(b, prompt);
-      for (size_t i = 0; i < turns.size(); ++i)
-        if (!(std::abs(turns[i] - says[i]) <= 1e-5f * std::abs(turns[i]))) wrong_frequency(a, i, turns[i], says[i]);
+      const std::vector<float> own = rope_frequencies(a, prompt), says = rope_frequencies(b, prompt);
+      for (size_t i = 0; i < own.size(); ++i)
+        if (!(std::abs(own[i] - says[i]) <= 1e-5f * std::abs(own[i]))) wrong_frequency(a, i, own[i], says[i]);
     }
   }
 
  private:
-  [[noreturn]] void wrong_frequency(const RopeSpec& from, size_t i, float turns, float says) const {
-    if (from.divisors == nullptr) differs("frequency " + std::to_string(i) + " of RoPE", Json(turns), Json(says));
+  [[noreturn]] void wrong_frequency(const RopeSpec& from, size_t i, float own, float says) const {
+    if (from.divisors == nullptr) differs("frequency " + std::to_string(i) + " of RoPE", Json(own), Json(says));
     throw FileError(words_.path,
                     "divides the frequencies of RoPE by rope_freqs.weight in a way that is not llama3's with low_freq_factor "
                     "1 and high_freq_factor 4 (frequency " +
-                        std::to_string(i) + " is " + Json(turns).dump() + ", the nearest such rule gives " + Json(says).dump() +
+                        std::to_string(i) + " is " + Json(own).dump() + ", the nearest such rule gives " + Json(says).dump() +
                         "); " + words_.advice);
   }
   const ConversionWords& words_;
@@ -80,7 +81,7 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     same.number("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
     same.number("what norms add to the mean square" + in, x.norm.eps, y.norm.eps);
     same.number("the scale of what sub-layers add" + in, x.residual_scale, y.residual_scale);
-    same.number("whether RoPE turns anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
+    same.number("whether RoPE rotates anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
     if (x.activation != y.activation)
       same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
     same.number("the layer whose keys are read" + in, static_cast<double>(x.keys_of), static_cast<double>(y.keys_of));
@@ -90,9 +91,9 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     if (x.delta) same.recurrence(in, *x.delta, *y.delta);
     if (!x.rope) continue;
     same.number("RoPE's factor of cosines and sines" + in, x.rope->attention_factor, y.rope->attention_factor);
-    same.number("the first turning component of a head" + in, static_cast<double>(x.rope->first),
+    same.number("the first rotating component of a head" + in, static_cast<double>(x.rope->first),
                 static_cast<double>(y.rope->first));
-    same.number("the turning components of a head" + in, static_cast<double>(x.rope->rotary_dim),
+    same.number("the rotating components of a head" + in, static_cast<double>(x.rope->rotary_dim),
                 static_cast<double>(y.rope->rotary_dim));
     same.frequencies(*x.rope, *y.rope);
   }

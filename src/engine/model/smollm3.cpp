@@ -1,6 +1,6 @@
-// SmolLM3. Llama's text in which some layers, every fourth as published, turn nothing: their heads compare content alone. Bakouch
-// et al., https://huggingface.co/blog/smollm3; layers without RoPE: Yang et al., arXiv:2501.18795.
-// T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+// SmolLM3. Llama's text in which some layers, every fourth as published, rotate nothing: their heads compare content alone.
+// Bakouch et al., https://huggingface.co/blog/smollm3; layers without RoPE: Yang et al., arXiv:2501.18795. T rows of the step
+// (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
 #include "model/decoder.h"
 #include "model/registry.h"
 #include "model/rope_config.h"
@@ -12,7 +12,7 @@ namespace vitrine {
 namespace {
 
 struct SmolLm3Config : DecoderConfig {
-  std::vector<bool> turns = {};  // of each layer: RoPE acts
+  std::vector<bool> rotates = {};  // of each layer: RoPE acts
 };
 
 struct SmolLm3Block {
@@ -40,9 +40,9 @@ Tensor SmolLm3::block(Context& ctx, const Step& step, int layer, Tensor resid_pr
   auto frame = ctx.frame(resid_pre);                  // this block's scratch and its input end here
   resid_pre = ctx.hook("hook_resid_pre", resid_pre);  // [T, D]
 
-  const Tensor x = w.ln1(ctx, resid_pre);     // [T, D] #norm
-  auto [q, k, v] = w.attn.qkv(ctx, x);        // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
-  if (c.turns[static_cast<size_t>(layer)]) {  // #rope
+  const Tensor x = w.ln1(ctx, resid_pre);       // [T, D] #norm
+  auto [q, k, v] = w.attn.qkv(ctx, x);          // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  if (c.rotates[static_cast<size_t>(layer)]) {  // #rope
     q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));  // #rope
     k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));  // #rope
   }
@@ -63,26 +63,26 @@ SmolLm3::SmolLm3(const SmolLm3Config& config) : RopeDecoder(config), c(config), 
   end_tensors(list);
 }
 
-// no_rope_layers holds a 1 for a layer that turns. llama.cpp has no key for it: there every fourth turns nothing.
-std::vector<bool> read_turns(const ModelConfig& config, int64_t n_layers) {
+// no_rope_layers holds a 1 for a layer that rotates. llama.cpp has no key for it: there every fourth rotates nothing.
+std::vector<bool> read_rotates(const ModelConfig& config, int64_t n_layers) {
   const char* const key = config.gguf ? "vitrine.no_rope_layers" : "no_rope_layers";
   const std::vector<int64_t> listed = config.keys.counts(key);
   const int64_t every = config.keys.positive("no_rope_layer_interval", {}, 4);
   if (!listed.empty() && static_cast<int64_t>(listed.size()) < n_layers)
     config.keys.fail(key, "has " + std::to_string(listed.size()) + " entries; expected one for each of " +
                               std::to_string(n_layers) + " layers");
-  std::vector<bool> turns;
+  std::vector<bool> rotates;
   for (int64_t layer = 0; layer < n_layers; ++layer)
-    turns.push_back(listed.empty() ? (layer + 1) % every != 0 : listed[static_cast<size_t>(layer)] != 0);
-  return turns;
+    rotates.push_back(listed.empty() ? (layer + 1) % every != 0 : listed[static_cast<size_t>(layer)] != 0);
+  return rotates;
 }
 
-// Windows act only where use_sliding_window says so, on layers that turn nothing if there is no list of layers.
+// Windows act only where use_sliding_window says so, on layers that rotate nothing if there is no list of layers.
 std::vector<int64_t> read_smollm3_windows(const ModelConfig& config, const SmolLm3Config& c) {
   const ConfigReader& keys = config.keys;
   if (config.gguf || keys.flag("use_sliding_window", {}, false))
     return read_listed_windows(config, c.n_layers, kNoWindow,
-                               [&](int64_t layer) { return !c.turns[static_cast<size_t>(layer)]; });
+                               [&](int64_t layer) { return !c.rotates[static_cast<size_t>(layer)]; });
   for (const std::string& type : keys.strings("layer_types"))
     if (type != "full_attention") keys.fail("layer_types", "names windows, although use_sliding_window is false or absent");
   keys.ignore({"sliding_window"});
@@ -95,7 +95,7 @@ std::unique_ptr<Model> read_smollm3(const ModelConfig& config) {
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
-  c.turns = read_turns(config, c.n_layers);
+  c.rotates = read_rotates(config, c.n_layers);
   c.windows = read_smollm3_windows(config, c);
   return std::make_unique<SmolLm3>(c);
 }
@@ -103,15 +103,15 @@ std::unique_ptr<Model> read_smollm3(const ModelConfig& config) {
 Json SmolLm3::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
   const bool gguf = format == ConfigFormat::gguf;
-  Json turns;
+  Json rotates;
   bool every_fourth = true;
   for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    const bool turn = c.turns[static_cast<size_t>(layer)];
-    turns.push_back(turn ? 1 : 0);
-    every_fourth = every_fourth && turn == ((layer + 1) % 4 != 0);
+    const bool rotating = c.rotates[static_cast<size_t>(layer)];
+    rotates.push_back(rotating ? 1 : 0);
+    every_fourth = every_fourth && rotating == ((layer + 1) % 4 != 0);
   }
   if (c.has_windows()) write_listed_windows(keys, c.windows, format);
-  if (!gguf || !every_fourth) keys[gguf ? "vitrine.no_rope_layers" : "no_rope_layers"] = turns;
+  if (!gguf || !every_fourth) keys[gguf ? "vitrine.no_rope_layers" : "no_rope_layers"] = rotates;
   if (gguf) return keys;
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;

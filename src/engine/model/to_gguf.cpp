@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "kernels/table.h"
+#include "model/adapter_gguf.h"
 #include "model/gguf_keys.h"
 #include "model/gguf_order.h"
 #include "model/gguf_output.h"
@@ -142,7 +143,7 @@ class Matrix {
   }
   int64_t place(int64_t row) const { return order_.empty() ? row * turns_ + turn_ : order_[static_cast<size_t>(row)]; }
 
-  // Of a matrix that lies [in, out]: a strip of its columns, turned.
+  // Of a matrix that lies [in, out]: a strip of its columns, transposed.
   void read_columns(const Weight& w, int64_t first, int64_t n, float* rows) const {
     std::vector<float> strip(static_cast<size_t>(n * turns_));
     for (int64_t i = 0; i < width_; ++i) {
@@ -407,6 +408,7 @@ uint64_t key_bytes(const GgufKeys& keys) {
 }  // namespace
 
 GgufPlan plan_gguf(const OpenedModel& opened, const GgufKeys& tokenizer, const GgufEncoding& encoding) {
+  check_adapter_of_halves(opened);
   GgufPlan plan;
   if (opened.gguf != nullptr) {
     plan.keys = gguf_kept_keys(*opened.gguf, encoding.file_type);

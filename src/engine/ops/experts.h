@@ -18,6 +18,7 @@ struct ExpertSpec {
   bool renormalize = true;  // with softmax_over_all: divided by their sum
   double sum_eps = 0;       // which this is added to
   bool sigmoid = false;     // with softmax_over_all: the score of an expert is the sigmoid of its logit, not a share of a softmax
+  double least_sum = 0;     // and which is at least this
   double scale = 1;         // what all weights are multiplied by in the end
   /// [count] What is added to the scores of experts where they are chosen, and not to their weights; null: nothing.
   const Vector* correction = nullptr;

@@ -58,7 +58,7 @@ void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, 
   scores_of(logits, spec, p);
   T sum = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) sum += weights[k] = p[expert[k]];
-  sum += static_cast<T>(spec.sum_eps);
+  sum = std::max(sum + static_cast<T>(spec.sum_eps), static_cast<T>(spec.least_sum));
   for (int64_t k = 0; k < spec.per_row && spec.renormalize; ++k) weights[k] /= sum;
   for (int64_t k = 0; k < spec.per_row && spec.scale != 1; ++k) weights[k] *= static_cast<T>(spec.scale);
 }
@@ -142,6 +142,7 @@ void routed_backward(Context& ctx, Tape& tape, const Routed& node) {
       const T* const logits = node.logits.row<T>(r);
       if (dweights)
         through_weights(logits, node.weights.row<T>(r), dweights.row<T>(r), node.expert + r * spec.per_row, spec, work,
+  if (sum < static_cast<T>(spec.least_sum)) sum = static_cast<T>(spec.least_sum), inner = 0;  // a divisor that nothing changes
                         dlogits.row<T>(r));
       if (balances) through_balance(logits, *node.balance, spec.count, work, dlogits.row<T>(r));
     }

@@ -236,7 +236,7 @@ TEST(FromGgufKeys, WhatADirectoryCannotSayIsRefused) {
     return said;
   };
   EXPECT_CONTAINS(message({{"llama.rope.dimension_count", uint32_t{4}}}),
-                  "gives the turning components of a head in layer 0 as 4.0, and its family's config.json can only say 8.0");
+                  "gives the rotating components of a head in layer 0 as 4.0, and its family's config.json can only say 8.0");
   EXPECT_CONTAINS(message({}, {1, 3, 2, 5}), "rope_freqs.weight in a way that is not llama3's");
   for (const float odd : {0.0f, -1.0f, std::nanf(""), INFINITY})  // already where it is opened
     EXPECT_CONTAINS(message({}, {1, odd, 2, 5}), "tensor \"rope_freqs.weight\" holds");

@@ -66,6 +66,36 @@ TEST(GgufModelKeys, HeadsOfBothKindsOfLayers) {
   EXPECT_CONTAINS(with(std::vector<int32_t>{2, 0}), "has 2 entries; expected one number above 0, or one for each of");
 }
 
+// What a file says of how experts are scored is not ignored where it is another way than the family's.
+TEST(GgufModelKeys, GatingOfAnotherKind) {
+  const auto with = [](const std::string& model, const std::string& architecture, uint32_t function) {
+    const Scratch scratch;
+    const std::string path =
+        changed_gguf(scratch, golden_file(model), {{architecture + ".expert_gating_func", GgufValue(function)}});
+    return message_of<FileError>([&] { open_model(path); });
+  };
+  EXPECT_CONTAINS(with("glm4_moe", "glm4moe", 1),
+                  "\"expert_gating_func\" is 1; is not how models of this family score experts; expected 2");
+  EXPECT_CONTAINS(with("deepseek_v3", "deepseek2", 3), "is 3; is not supported; expected 1 (V2's softmax) or 2 (V3's sigmoids)");
+  EXPECT_CONTAINS(with("olmoe", "olmoe", 2), "expected 1");
+  EXPECT_CONTAINS(with("gpt_oss", "gpt-oss", 1), "expected 3");
+  EXPECT_CONTAINS(with("llama", "llama", 2), "sets \"expert_gating_func\"");
+  const Scratch scratch;
+  EXPECT_NO_THROW(open_model(changed_gguf(scratch, golden_file("mixtral"), {{"llama.expert_gating_func", uint32_t{1}}})));
+}
+
+// Keys and values that a file holds as two tensors are joined, whatever their types; only those that hold weights are.
+TEST(GgufModelTensors, HalvesOfOtherTypesAreRefused) {
+  for (const std::string half : {"attn_k_b.weight", "attn_v_b.weight"}) {
+    const Scratch scratch;
+    const std::string path = changed_gguf(scratch, golden_file("deepseek_v3"), {}, {}, [&](const std::string& name, DType own) {
+      return name == "blk.1." + half ? DType::i32 : own;
+    });
+    EXPECT_CONTAINS(message_of<FileError>([&] { open_model(path); }), "tensor \"blk.1." + half + "\" (header byte ");
+    EXPECT_CONTAINS(message_of<FileError>([&] { open_model(path); }), ") has element type i32; expected one of f32, f16, bf16");
+  }
+}
+
 class GgufModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufModel, F32FileGivesTheGoldenNumbers) {

@@ -310,10 +310,10 @@ TEST(Refusals, SettingsOfGlm4) {
   const auto with_share = [](const Json& share) {
     return Changed("glm4").config([&](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = share; }).message();
   };
-  EXPECT_CONTAINS(with_share(0.4), "gives 3 turning components; RoPE needs an even number from 2 to head_dim (8)");
-  EXPECT_CONTAINS(with_share(0.1), "gives 0 turning components");
+  EXPECT_CONTAINS(with_share(0.4), "gives 3 rotating components; RoPE needs an even number from 2 to head_dim (8)");
+  EXPECT_CONTAINS(with_share(0.1), "gives 0 rotating components");
   EXPECT_CONTAINS(with_share(1.5), "\"rope_parameters.partial_rotary_factor\" is 1.5; is no share; expected a number above 0");
-  EXPECT_CONTAINS(Changed("glm4").set("head_dim", 10).message(), "gives 5 turning components");
+  EXPECT_CONTAINS(Changed("glm4").set("head_dim", 10).message(), "gives 5 rotating components");
   EXPECT_CONTAINS(Changed("glm4").set("num_key_value_heads", 3).message(), "does not divide num_attention_heads (4)");
   EXPECT_CONTAINS(Changed("glm4").set("hidden_act", "mish").message(), "\"hidden_act\" is \"mish\"");
   EXPECT_CONTAINS(Changed("glm4").set("intermediate_size", 16).message(),
@@ -400,9 +400,9 @@ TEST(Refusals, OtherFormsOfFalcon) {
 TEST(Refusals, SettingsOfExaone4Ernie45AndHunyuan) {
   EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention"}).message(),
                   "has 1 entries; expected one for each of 2");
-  EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention", "full_attention"}).message(), "would turn nothing");
+  EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention", "full_attention"}).message(), "would rotate nothing");
   EXPECT_CONTAINS(Changed("ernie4_5").set("use_bias", true).message(), "model.layers.0.self_attn.q_proj.bias");
-  EXPECT_CONTAINS(Changed("ernie4_5").set("partial_rotary_factor", 0.5).message(), "every component of a head turns");
+  EXPECT_CONTAINS(Changed("ernie4_5").set("partial_rotary_factor", 0.5).message(), "every component of a head rotates");
   EXPECT_CONTAINS(Changed("hunyuan").set("use_qk_norm", false).message(), "expected true");
   EXPECT_CONTAINS(Changed("hunyuan").set("use_cla", true).message(), "expected false");
 }
@@ -531,6 +531,7 @@ TEST(Refusals, UnknownKeysCanBeLeftOut) {
   const Json plain = files.config;
   EXPECT_EQ(drop_unknown_keys(files), std::vector<std::string>{});
   EXPECT_EQ(files.config, plain);
+    EXPECT_CONTAINS(changed.set("num_nextn_predict_layers", "one").message(), "\"num_nextn_predict_layers\" is \"one\"");
   files.config["new_idea"] = {{"on", true}};
   files.config["a.b"] = 1;
   files.config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"sharpness", 1}};
@@ -556,7 +557,7 @@ TEST(Refusals, RotarySettingsOfPhi3) {
   const auto with = [](const char* key, const Json& value) {
     return Changed("phi3").config([&](Json& c) { c["rope_parameters"][key] = value; }).message();
   };
-  EXPECT_CONTAINS(with("short_factor", {1.0, 2.0}), "has 2 numbers; expected 3, one for each pair of turning components");
+  EXPECT_CONTAINS(with("short_factor", {1.0, 2.0}), "has 2 numbers; expected 3, one for each pair of rotating components");
   EXPECT_CONTAINS(with("long_factor", {1.0, 0.0, 2.0}), "holds a number that is not above 0");
   EXPECT_CONTAINS(with("long_factor", {1.0, 1e300, 2.0}), "holds a number that is not above 0");
   EXPECT_CONTAINS(with("rope_type", "llama3"), "expected default or longrope");

@@ -13,6 +13,7 @@
 
 #include "io/safetensors.h"
 #include "model/adapter.h"
+#include "model/adapter_gguf.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
 #include "model/registry.h"
@@ -328,6 +329,26 @@ TEST(ToGgufAdapter, IsMergedAsIntoTheDirectory) {
 
 // A copy of a golden directory with one number changed.
 std::string changed_directory(const Scratch& scratch, const std::string& model, const std::string& tensor, float value) {
+// A file of DeepSeek holds keys and values as two tensors, which would be passed on without it.
+TEST(ToGgufAdapter, OfKeysAndValuesApartIsRefused) {
+  const Scratch scratch;
+  const std::string file = std::string(VITRINE_GOLDEN) + "/gguf/deepseek_v3.gguf";
+  const auto adapted = [](OpenedModel opened, const char* target) {
+    AdapterOptions options;
+    options.targets = {target};
+    add_fresh_adapter(opened, options, 1);
+    return opened;
+  };
+  const OpenedModel both = adapted(open_model(file), "kv_b_proj"), other = adapted(open_model(file), "o_proj");
+  const std::string said = "the adapter changes blocks.0.attn.W_UKV, whose keys and values " + file + " holds as two tensors";
+  EXPECT_CONTAINS(message_of<InputError>([&] { write(both, scratch / "merged.gguf", "f32"); }), said);
+  EXPECT_CONTAINS(message_of<InputError>([&] { write_gguf_adapter(both, *both.adapter, scratch / "adapter.gguf"); }), said);
+  write(other, scratch / "merged.gguf", "f32");
+  write_gguf_adapter(other, *other.adapter, scratch / "adapter.gguf");
+  OpenedModel directory = adapted(as_huggingface(open_model(file)), "kv_b_proj");  // which has one matrix
+  EXPECT_NO_THROW(write_huggingface(directory, {}, scratch / "out", DType::f32));
+}
+
   namespace fs = std::filesystem;
   fs::copy(Golden::open(model).model(), scratch / "changed", fs::copy_options::recursive);
   const Checkpoint source = open_safetensors(Golden::open(model).model());

@@ -267,7 +267,7 @@ VARIANTS = {
     "qwen2_moe": (Qwen2MoeConfig(**MIXTURE, shared_expert_intermediate_size=9, num_hidden_layers=3, mlp_only_layers=[1], use_sliding_window=True, sliding_window=4, max_window_layers=2), without("layer_types"), "", False),
     "lfm2_moe": (Lfm2MoeConfig(**MIXTURE, num_hidden_layers=2, num_dense_layers=1, layer_types=["conv", "full_attention"], routed_scaling_factor=1.5, norm_eps=1e-4), None, "", False),
     "ernie4_5_moe": (Ernie4_5_MoeConfig(**{k: v for k, v in MIXTURE.items() if k not in ("num_experts", "num_experts_per_tok")}, moe_num_experts=5, moe_k=2, moe_num_shared_experts=2, num_hidden_layers=2, moe_layer_start_index=1,
-                                        tie_word_embeddings=True), None, "", False),
+                                        moe_norm_min=0.6, tie_word_embeddings=True), None, "", False),
     "gpt2_by_layer_relu": (GPT2Config(**GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="relu"), None, "", False),
     "gpt2_unscaled_silu": (GPT2Config(**GPT2, scale_attn_weights=False, activation_function="silu", n_inner=51), None, "", False),
     "gpt2_gelu_bare_names": (GPT2Config(**GPT2, activation_function="gelu", reorder_and_upcast_attn=True), None, "transformer.", False),

@@ -106,7 +106,7 @@ TEST_F(TrainFromGguf, WhatCannotBeADirectoryIsRefusedBeforeTheRun) {
     EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
     return message;
   };
-  EXPECT_CONTAINS(refused({{"llama.rope.dimension_count", uint32_t{4}}}), "the turning components of a head");
+  EXPECT_CONTAINS(refused({{"llama.rope.dimension_count", uint32_t{4}}}), "the rotating components of a head");
   EXPECT_CONTAINS(refused({{"tokenizer.ggml.bos_token_id", uint32_t{300}}}), "whose token_type is not 3 (control)");
 }
 
