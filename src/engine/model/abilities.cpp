@@ -33,6 +33,15 @@ void require_next_token(const Model& model, const std::string& name, const std::
       "mask in the text, such as 'The [MASK] of France', or `vitrine trace` for what is inside");
 }
 
+void require_trainable(const Model& model, const std::string& name) {
+  for (const LayerRecord& layer : model.record().layers)
+    if (layer.experts && layer.experts->near)
+      throw InputError(
+          name + " (" + model.shape().family +
+          ") is not trained: in training SparseMixer draws experts at random and estimates the gradient of its choice, "
+          "and here experts are chosen as in any other run. Its gradients can be read (`vitrine trace --gradients-at`)");
+}
+
 bool has_attention(const Model& model) {
   const std::vector<LayerRecord>& layers = model.record().layers;
   return std::any_of(layers.begin(), layers.end(), [](const LayerRecord& layer) { return layer.has_attention(); });

@@ -19,6 +19,10 @@ void require_next_token(const Model& model, const std::string& name, const std::
 /// Errors: InputError for a model in both directions. what: "A KV cache", the beginning of the message; name: the model's.
 void require_causal(const Model& model, const std::string& name, const std::string& what);
 
+/// Errors: InputError, beginning with `name`, for a model whose experts are drawn at random in training (SparseMixer), which is
+/// not done here.
+void require_trainable(const Model& model, const std::string& name);
+
 /// Whether any layer has attention.
 bool has_attention(const Model& model);
 /// Errors: InputError for a model without. what: "A circuit", the beginning of the message; name: the model's.

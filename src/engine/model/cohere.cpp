@@ -1,7 +1,8 @@
-// Command R (Cohere) and Command R7B (Cohere 2). One LayerNorm without a bias, whose result both attention and MLP read; both are
-// added to the stream; logits have a factor. In Cohere 2 three layers of four have a window and RoPE, the fourth sees everything
-// and turns nothing. Cohere, arXiv:2504.00698, section 2; layers without RoPE: Yang et al., arXiv:2501.18795.
-// T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+// Command R, R+ (Cohere) and Command R7B (Cohere 2). One LayerNorm without a bias, whose result both attention and MLP read; both
+// are added to the stream; logits have a factor. R+ normalizes each head's query and key. In Cohere 2 three layers of four have a
+// window and RoPE, the fourth sees everything and rotates nothing. Cohere, arXiv:2504.00698, section 2; layers without RoPE: Yang
+// et al., arXiv:2501.18795. T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F
+// d_ff, V vocab_size.
 #include <cmath>
 
 #include "model/decoder.h"
@@ -16,12 +17,15 @@ namespace {
 struct CohereConfig : DecoderConfig {
   double logit_scale = 1;
   bool interleaved = false;  // Cohere 2: RoPE acts within windows alone
+  bool head_norms = false;   // of queries and keys
 };
 
 struct CohereBlock {
-  LayerNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};  // [D]
-  Attention attn;                                          // W_Q, W_K, W_V, W_O
-  GatedMlp mlp;                                            // W_gate, W_in, W_out
+  LayerNorm ln1{{"ln1", "input_layernorm", "attn_norm"}};                // [D]
+  Attention attn;                                                        // W_Q, W_K, W_V, W_O
+  LayerNorm q_norm{{"attn.q_norm", "self_attn.q_norm", "attn_q_norm"}};  // [N, H] with head_norms
+  LayerNorm k_norm{{"attn.k_norm", "self_attn.k_norm", "attn_k_norm"}};  // [G, H]
+  GatedMlp mlp;                                                          // W_gate, W_in, W_out
 };
 
 class Cohere final : public Decoder {
@@ -48,6 +52,8 @@ Tensor Cohere::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
 
   const Tensor x = w.ln1(ctx, resid_pre);  // [T, D] #norm
   auto [q, k, v] = w.attn.qkv(ctx, x);     // [T, N, H], [T, G, H] twice; hooks attn.hook_q, _k, _v #attention
+  if (c.head_norms) q = w.q_norm(ctx, q);  // weights of its own for each head #attention
+  if (c.head_norms) k = w.k_norm(ctx, k);  // #attention
   if (!c.interleaved || c.windows[static_cast<size_t>(layer)] != kNoWindow) {  // #rope
     q = ctx.hook("attn.hook_rot_q", rope(ctx, q, step, c.rope));               // #rope
     k = ctx.hook("attn.hook_rot_k", rope(ctx, k, step, c.rope));               // #rope
@@ -76,7 +82,10 @@ Cohere::Cohere(const CohereConfig& config) : Decoder(config), c(config), blocks(
   for (CohereBlock& w : blocks) {
     list.begin_layer();
     list.add_without_bias(w.ln1);
-    list.add(w.attn);
+    list.add_qkv(w.attn);
+    if (c.head_norms) list.add_of_heads(w.q_norm, c.n_heads);
+    if (c.head_norms) list.add_of_heads(w.k_norm, c.n_kv_heads);
+    list.add_out(w.attn);
     list.add(w.mlp);
   }
   list.end_layers();
@@ -97,18 +106,20 @@ CohereConfig read_coheres(const ModelConfig& config, const char* family, double 
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
   c.logit_scale = keys.number("logit_scale", {}, 0.0625);
   if (c.logit_scale == 0) keys.fail("logit_scale", "must not be 0: it is a factor of every logit");
-  refuse_flags(keys, {"use_qk_norm"});  // Command R+ alone: a LayerNorm on queries and keys with weights of each head
   return c;
 }
 
 std::unique_ptr<Model> read_cohere(const ModelConfig& config) {
-  return std::make_unique<Cohere>(read_coheres(config, "cohere", 500000));
+  CohereConfig c = read_coheres(config, "cohere", 500000);
+  c.head_norms = config.keys.flag("use_qk_norm", {}, false);
+  return std::make_unique<Cohere>(c);
 }
 
 std::unique_ptr<Model> read_cohere2(const ModelConfig& config) {
   const ConfigReader& keys = config.keys;
   CohereConfig c = read_coheres(config, "cohere2", 10000);
   c.interleaved = true;
+  refuse_flags(keys, {"use_qk_norm"});
   if (!config.gguf && keys.mentions("sliding_window") && !keys.has("sliding_window"))
     keys.fail("sliding_window", "is null; expected a number: RoPE acts within windows alone");
   const int64_t every = keys.positive("sliding_window_pattern", {}, 4);
@@ -133,6 +144,7 @@ Json Cohere::config(ConfigFormat format) const {
   keys["layer_norm_eps"] = shortest(c.norm.eps);
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;
+  if (!c.interleaved) keys["use_qk_norm"] = c.head_norms;
   return keys;
 }
 

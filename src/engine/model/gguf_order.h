@@ -7,11 +7,15 @@ namespace vitrine {
 
 /// For each of `n` rows in GGUF's order: the one it is in the Hugging Face file.
 inline std::vector<int64_t> rows_of_tiles(const HeadTiles& tiles, int64_t n) {
+  const int64_t lead = tiles.together * tiles.size, leads = tiles.groups * lead;  // rows of the first tile of a group, of all
+  const int64_t group = lead + (tiles.each - 1) * tiles.size;
   std::vector<int64_t> file_row(static_cast<size_t>(n));
   for (int64_t row = 0; row < n; ++row) {
-    const int64_t behind = row - tiles.first, head = behind / tiles.size;
-    const int64_t stored = head % tiles.groups * tiles.each + head / tiles.groups;
-    file_row[static_cast<size_t>(row)] = behind < 0 ? row : tiles.first + stored * tiles.size + behind % tiles.size;
+    const int64_t after = row - tiles.first, head = (after - leads) / tiles.size;
+    const int64_t stored =
+        after < leads ? after / lead * group + after % lead
+                      : head % tiles.groups * group + lead + head / tiles.groups * tiles.size + (after - leads) % tiles.size;
+    file_row[static_cast<size_t>(row)] = after < 0 ? row : tiles.first + stored;
   }
   return file_row;
 }

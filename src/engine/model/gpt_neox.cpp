@@ -88,7 +88,7 @@ GptNeoX::GptNeoX(const NeoXConfig& config) : Decoder(config), c(config), blocks(
   for (NeoXBlock& w : blocks) {
     list.begin_layer("gpt_neox.layers.");
     list.add(w.ln1);
-    add_stacked(list, w.attn, {"attention.query_key_value", "attn_qkv"}, {"attention.dense", "attn_output"}, c.n_heads, c.by_head,
+    add_stacked(list, w.attn, {"attention.query_key_value", "attn_qkv"}, {"attention.dense", "attn_output"}, c, c.by_head,
                 c.qkv_bias);
     list.add(w.ln2);
     list.add(w.mlp, {"mlp.dense_h_to_4h", "ffn_up"}, {"mlp.dense_4h_to_h", "ffn_down"});

@@ -330,10 +330,12 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
   if (const StoredTensor* embedding = checkpoint.find("token_embd.weight"); embedding != nullptr && embedding->shape.size() == 2)
     config["vocab_size"] = embedding->shape[0];
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
+  config["head_bias"] = checkpoint.find("output.bias") != nullptr;
   config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
   config["joined_projections"] = std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(),
                                              [](const auto& t) { return t.first.ends_with(".ssm_in.weight"); });
   config["use_qk_norm"] = checkpoint.find("blk.0.attn_q_norm.weight") != nullptr;
+  config["num_ln_in_parallel_attn"] = checkpoint.find("blk.0.attn_norm_2.weight") != nullptr ? 2 : 1;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr && !files.untied;
   config["attention_k_eq_v"] = has_keys_as_values(checkpoint);
   if (const Json& named = config.value(kWindowKey, Json()); files.window > 0 && named.is_number() && named != 0)
@@ -379,8 +381,6 @@ void leave_out_unread_keys(const Model& model, bool gguf, std::set<std::string, 
   }
 }
 
-// All but the check that each key is known.
-Made read(const ModelConfig& config) {
 // Errors: FileError if a GGUF file says that experts are scored in another way than by its family.
 void check_gating(const ConfigReader& gguf, const Model& model) {
   for (int64_t layer = 0; gguf.has(kGatingInGguf) && layer < model.shape().n_layers; ++layer) {
@@ -392,6 +392,8 @@ void check_gating(const ConfigReader& gguf, const Model& model) {
   }
 }
 
+// All but the check that each key is known.
+Made read(const ModelConfig& config) {
   const Family& family = find_family(config.keys, config.gguf);
   Made made{family.make(config), &family, {}};
   if (!count_parameters(*made.model))
@@ -412,9 +414,9 @@ void check_gating(const ConfigReader& gguf, const Model& model) {
   }
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
+  if (config.gguf) check_gating(config.keys, *made.model);
   return made;
 }
-  if (config.gguf) check_gating(config.keys, *made.model);
 
 Made make(const ModelConfig& config) {
   Made made = read(config);

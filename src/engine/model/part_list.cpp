@@ -32,6 +32,13 @@ void PartList::add_without_bias(LayerNorm& norm) {
   add(norm.w, with(ours, ".w"), with(huggingface, ".weight"), with(gguf, ".weight"), size.D);
 }
 
+void PartList::add_of_heads(LayerNorm& norm, int64_t heads) {
+  norm.spec = spec.norm;
+  const auto [ours, huggingface, gguf] = norm.name;
+  add(norm.w, with(ours, ".w"), with(huggingface, ".weight"), with(gguf, ".weight"), {"heads * head_dim", heads * size.H.size},
+      {.rows = heads});
+}
+
 void PartList::add(LayerNorm& norm) {
   add_without_bias(norm);
   const auto [ours, huggingface, gguf] = norm.name;

@@ -38,6 +38,8 @@ class PartList : public TensorList {
   void add(RmsNorm& norm, Dim width);
   void add(LayerNorm& norm);
   void add_without_bias(LayerNorm& norm);
+  /// Without a bias, and with weights [heads, head_dim] of their own for each head.
+  void add_of_heads(LayerNorm& norm, int64_t heads);
   /// "self_attn.q_proj" and so on, or GGUF's "attn_q". The two halves are for families that have a part between them.
   void add(Attention& attention) { add_qkv(attention), add_out(attention); }
   void add(NormedAttention& attention);

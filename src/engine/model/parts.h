@@ -26,10 +26,10 @@ struct RmsNorm {
   Tensor operator()(Context& ctx, const Tensor& x) const { return rms_norm(ctx, name.ours, x, w, spec); }
 };
 
-/// LayerNorm of x [T, D].
+/// LayerNorm of x [T, D], or of each head of x [T, N, H].
 struct LayerNorm {
   PartName name;
-  Vector w = {}, b = {};  // [D]
+  Vector w = {}, b = {};  // [D], or [N, H]
   NormSpec spec = {};
   Tensor operator()(Context& ctx, const Tensor& x) const { return layer_norm(ctx, name.ours, x, w, b, spec); }
 };

@@ -42,6 +42,7 @@
   FAMILY(olmoe)                  \
   FAMILY(phi)                    \
   FAMILY(phi3)                   \
+  FAMILY(phimoe)                 \
   FAMILY(stablelm)               \
   FAMILY(starcoder2)             \
   FAMILY(glm)                    \
@@ -186,7 +187,8 @@ void ignore_common_keys(const ConfigReader& keys) {
 void ignore_gguf_keys(const ConfigReader& keys) {
   keys.ignore({"model_type", "vocab_size", "attention.value_length", "attention.key_length",
                "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings",
-               "attention_bias", "mlp_bias", "attention_k_eq_v", "use_qk_norm", "joined_projections"});
+               "attention_bias", "mlp_bias", "attention_k_eq_v", "use_qk_norm", "joined_projections", "num_ln_in_parallel_attn",
+               "head_bias"});
 }
 
 }  // namespace vitrine

@@ -74,6 +74,13 @@ void read_longrope(const Settings& s, RopeSpec& spec) {
   spec.original_context = s.original_context();
   if (spec.original_context < 2)
     s.keys.fail("original_max_position_embeddings", "must be above 1: LongRoPE divides by its logarithm");
+  if (s.absent.mscales) {
+    spec.attention_factor = s.keys.number("short_mscale");
+    if (!(spec.attention_factor > 0)) s.keys.fail("short_mscale", "must be above 0");
+    if (s.keys.number("long_mscale") != spec.attention_factor)
+      s.keys.fail("long_mscale", "differs from short_mscale, which is not supported; expected the same, as in published models");
+    return;
+  }
   const double factor = s.number_or("factor", s.stretch(spec));
   const double usual = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(spec.original_context));
   spec.attention_factor = s.number_or("attention_factor", usual);

@@ -14,6 +14,7 @@ struct RopeDefaults {
   bool pairs = false;                // neighboring components rotate together
   bool pairs_in_gguf = false;        // there alone: W_Q and W_K are ordered for it
   bool only_longrope = false;        // no other scaling, and "su" and "yarn" are older names of it
+  bool mscales = false;              // longrope's factor of cosines and sines is short_mscale, and long_mscale the same
   int64_t original_context = 0;      // original_max_position_embeddings, of a family whose config.json always has it
 
   // Of a family with settings for each type of layer:

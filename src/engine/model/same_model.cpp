@@ -33,6 +33,7 @@ class Comparison {
     number("the groups of experts" + in, static_cast<double>(a.groups), static_cast<double>(b.groups));
     number("the groups that are used" + in, static_cast<double>(a.groups_used), static_cast<double>(b.groups_used));
     number("the experts that a group is judged by" + in, static_cast<double>(a.group_best), static_cast<double>(b.group_best));
+    number("how near logits of experts must be to count beside the best" + in, a.near.value_or(-1), b.near.value_or(-1));
     number("the largest gate of an expert" + in, a.limit, b.limit);
     number("the slope of an expert's gate" + in, a.slope, b.slope);
     if (a.activation != b.activation)

@@ -11,23 +11,27 @@
 namespace vitrine {
 
 Attention::Heads StackedAttention::qkv(Context& ctx, const Tensor& x) const {
-  const Tensor all = linear(ctx, x, W_QKV);                                 // [T, 3·N·H] #heads
-  const int64_t each = by_head ? head_dim : W_QKV.out / 3;                  // of one head, or of all
-  const Tensor rows = by_head ? split_heads(ctx, all, 3 * head_dim) : all;  // [T, N, 3·H] or [T, 3·N·H] #heads
-  const auto part = [&](int64_t i) {                                        // [T, N, H] #heads
-    return take_columns(ctx, rows, i * each, each).view({x.rows(), W_QKV.out / (3 * head_dim), head_dim});
+  const Tensor all = linear(ctx, x, W_QKV);                                                // [T, (N + 2 G)·H] #heads
+  const Tensor rows = by_head ? split_heads(ctx, all, W_QKV.out / n_kv_heads) : all;       // [T, G, (N / G + 2)·H], or as it is
+  const int64_t groups = by_head ? n_kv_heads : 1;                                         // in each the same rows of all parts
+  const auto part = [&](int which, int64_t heads) {                                        // [T, heads, H] #heads
+    const int64_t first = which == 0 ? 0 : (n_heads + (which - 1) * n_kv_heads) / groups;  // heads before them
+    return take_columns(ctx, rows, first * head_dim, heads / groups * head_dim).view({x.rows(), heads, head_dim});
   };
-  const Tensor q = ctx.hook("attn.hook_q", part(0));  // [T, N, H] #heads
-  const Tensor k = ctx.hook("attn.hook_k", part(1));  // [T, N, H] #heads
-  return {.q = q, .k = k, .v = ctx.hook("attn.hook_v", part(2))};
+  const Tensor q = ctx.hook("attn.hook_q", part(0, n_heads));     // [T, N, H] #heads
+  const Tensor k = ctx.hook("attn.hook_k", part(1, n_kv_heads));  // [T, G, H] #heads
+  return {.q = q, .k = k, .v = ctx.hook("attn.hook_v", part(2, n_kv_heads))};
 }
 
-void add_stacked(PartList& list, StackedAttention& attention, PartList::FileNames qkv, PartList::FileNames out, int64_t n_heads,
-                 bool by_head, bool biases) {
-  attention.head_dim = list.size.H.size;
+void add_stacked(PartList& list, StackedAttention& attention, PartList::FileNames qkv, PartList::FileNames out,
+                 const ModelShape& shape, bool by_head, bool biases) {
+  attention.n_heads = shape.n_heads;
+  attention.n_kv_heads = shape.n_kv_heads;
+  attention.head_dim = shape.head_dim;
   attention.by_head = by_head;
-  const Dim all{"3 * n_heads * head_dim", 3 * list.size.NH.size};
-  const StoredLayout rows{.tiles = {.groups = n_heads, .each = 3, .size = attention.head_dim}};
+  const Dim all{"(n_heads + 2 * n_kv_heads) * head_dim", (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim};
+  const StoredLayout rows{
+      .tiles = {.groups = shape.n_kv_heads, .each = 3, .size = shape.head_dim, .together = shape.n_heads / shape.n_kv_heads}};
   const auto with = [](std::string_view name, const char* suffix) { return name.empty() ? "" : std::string(name) + suffix; };
   list.add(attention.W_QKV, "attn.W_QKV", with(qkv.huggingface, ".weight"), with(qkv.gguf, ".weight"), all, list.size.D, rows);
   if (biases) list.add(attention.W_QKV.bias, "attn.b_QKV", with(qkv.huggingface, ".bias"), with(qkv.gguf, ".bias"), all, rows);
@@ -46,7 +50,7 @@ const Weight* SplitHeads::find(std::string_view name) const {
   auto copy = std::make_unique<Copy>();
   Weight& w = copy->weight;
   w.name = stacked.name;
-  w.out = stacked.out / 3;
+  w.out = from.rows_of(part);
   w.in = stacked.in;
   w.stride = static_cast<size_t>(w.in) * sizeof(float);
   copy->rows.resize(static_cast<size_t>(w.out * w.in));

@@ -7,6 +7,7 @@ namespace vitrine {
 std::vector<int64_t> TensorLine::file_shape(bool in_gguf) const {
   if (const int64_t taps = layout.taps.size; taps > 0)
     return in_gguf ? std::vector<int64_t>{out.size / taps, taps} : std::vector<int64_t>{out.size / taps, 1, taps};
+  if (layout.rows > 0) return {layout.rows, out.size / layout.rows};
   if (in_gguf && layout.tiles.groups > 0 && layout.tiles.each == 0) return {layout.tiles.groups, out.size / layout.tiles.groups};
   if (const int64_t n = in.size > 0 ? in.size : out.size; layout.gguf_flat)
     return in_gguf ? std::vector<int64_t>{n} : std::vector<int64_t>{1, n};

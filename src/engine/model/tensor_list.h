@@ -22,6 +22,7 @@ struct HeadTiles {
   int64_t size = 0;              // rows of one head (of a vector: numbers)
   int64_t first = 0;             // rows before them, which stay
   bool inputs = false;           // the columns of a matrix are in this order, not its rows
+  int64_t together = 1;          // as many heads are first under their key head, side by side, and count as one of `each`
   explicit operator bool() const { return groups > 1 && each > 1; }
 };
 
@@ -50,6 +51,7 @@ struct StoredLayout {
   bool gguf_minus_exp = false;  // GGUF holds -exp of the values
   bool gguf_flat = false;       // the Hugging Face file has it as a matrix with one row, GGUF as a vector
   bool constant = false;        // no parameter: it is not learned
+  int64_t rows = 0;             // above 0: files hold this vector as a matrix with so many rows
   float gguf_offset = 0;        // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 // Mixture of experts: a router chooses for each row the few feed-forward sub-layers that it goes through.
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,14 +18,19 @@ struct ExpertSpec {
   bool softmax_over_all = true;
   bool renormalize = true;  // with softmax_over_all: divided by their sum
   double sum_eps = 0;       // which this is added to
-  bool sigmoid = false;     // with softmax_over_all: the score of an expert is the sigmoid of its logit, not a share of a softmax
   double least_sum = 0;     // and which is at least this
+  bool sigmoid = false;     // with softmax_over_all: the score of an expert is the sigmoid of its logit, not a share of a softmax
   double scale = 1;         // what all weights are multiplied by in the end
   /// [count] What is added to the scores of experts where they are chosen, and not to their weights; null: nothing.
   const Vector* correction = nullptr;
   /// Above 1: experts stand in so many groups of one size, and are chosen from the best groups_used of them. A group is as good
   /// as the sum of its best group_best scores (1 or 2).
   int64_t groups = 1, groups_used = 1, group_best = 1;
+  /// SparseMixer, in the place of all above but count and per_row: the chosen are taken one after the other, and each is weighed
+  /// by the softmax over those experts that are left whose logits are so near to the largest: (largest - logit) / max(|logit|,
+  /// largest)
+  /// <= near.
+  std::optional<double> near = {};
   Activation activation = Activation::silu;
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;
@@ -70,7 +76,8 @@ struct RouterBalance {
 /// Backward: x, routed, the router and the scales through the weights, the experts, their adapters. The choice itself has no
 /// gradient. Errors:   ShapeError for a wrong number of experts; InputError for a replaced index that is no expert's number.
 /// Sources:  arXiv:1701.06538 section 2, 2401.04088 section 2.1 (Mixtral), 2505.09388 section 2 (Qwen 3), 2508.10925 (gpt-oss),
-///           2405.04434 section 2.2.1 (groups), 2412.19437 section 2.1.2 (sigmoids, corrections).
+///           2405.04434 section 2.2.1 (groups), 2412.19437 section 2.1.2 (sigmoids, corrections), 2409.12136 (SparseMixer, as it
+///           runs outside of training).
 Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
                   const ExpertSpec& spec, const Tensor& routed = {});
 

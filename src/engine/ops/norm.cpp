@@ -18,7 +18,14 @@ struct NormNode {
   Tensor mean, inv_scale;  // one number per row; mean empty: RMSNorm; both empty: x is normalized, y = x (offset + w) + b
   const Vector *w, *b;     // b null: RMSNorm; of size 0: LayerNorm without one
   double offset;
+  int64_t sets;  // of weights: row r has number r % sets. One, or one for each head
 };
+
+// The weights or biases of a row, of which w holds all sets.
+template <class T>
+T* of_row(const NormNode& node, T* w, int64_t r) {
+  return w == nullptr ? nullptr : w + r % node.sets * node.x.row_size();
+}
 
 template <class T>
 void row_gradient(const NormNode& node, const T* w, const Tensor& dy, int64_t r, T* dx, T* dw, T* db, bool add) {
@@ -46,20 +53,22 @@ void norm_backward(Context& ctx, Tape& tape, const NormNode& node) {
     using T = decltype(zero);
     const T* w = values_of<T>(ctx, *node.w);
     const bool of_w = node.w->grad.data != nullptr, of_b = node.b != nullptr && node.b->grad.data != nullptr;
-    const int64_t d = node.x.row_size(), per_chunk = std::clamp<int64_t>(16384 / std::max<int64_t>(d, 1), 1, 64);
-    const int64_t chunks = (dy.rows() + per_chunk - 1) / per_chunk, width = (d + 15) / 16 * 16;
+    const int64_t d = node.x.row_size(), all = node.sets * d;
+    const int64_t per_chunk = node.sets * std::clamp<int64_t>(16384 / std::max<int64_t>(d, 1), 1, 64);
+    const int64_t chunks = (dy.rows() + per_chunk - 1) / per_chunk, width = (all + 15) / 16 * 16;
     T* parts = of_w || of_b ? ctx.scratch<T>(static_cast<size_t>(2 * chunks * width)) : nullptr;
     const auto one_chunk = [&](int64_t chunk, int) {
       T* dw = of_w ? parts + 2 * chunk * width : nullptr;
       T* db = of_b ? parts + (2 * chunk + 1) * width : nullptr;
-      if (of_w) std::fill(dw, dw + d, T{0});
-      if (of_b) std::fill(db, db + d, T{0});
+      if (of_w) std::fill(dw, dw + all, T{0});
+      if (of_b) std::fill(db, db + all, T{0});
       for (int64_t r = chunk * per_chunk; r < std::min(dy.rows(), (chunk + 1) * per_chunk); ++r)
-        row_gradient<T>(node, w, dy, r, dx ? dx.to.row<T>(r) : nullptr, dw, db, !dx.fresh);
+        row_gradient<T>(node, of_row(node, w, r), dy, r, dx ? dx.to.row<T>(r) : nullptr, of_row(node, dw, r), of_row(node, db, r),
+                        !dx.fresh);
     };
     ctx.run(chunks, dy.count() > 32768, one_chunk);
-    if (of_w) add_parts(ctx, parts, chunks, 2 * width, d, static_cast<T*>(node.w->grad.data));
-    if (of_b) add_parts(ctx, parts + width, chunks, 2 * width, d, static_cast<T*>(node.b->grad.data));
+    if (of_w) add_parts(ctx, parts, chunks, 2 * width, all, static_cast<T*>(node.w->grad.data));
+    if (of_b) add_parts(ctx, parts + width, chunks, 2 * width, all, static_cast<T*>(node.b->grad.data));
   });
   tape.release(node.y);
 }
@@ -72,8 +81,10 @@ void each_row(Context& ctx, const Tensor& x, F&& f) {
   });
 }
 
+// all_w, all_b: those of every set.
 template <class T>
-void norm_row(const NormNode& node, const T* w, const T* b, T eps, int64_t r) {
+void norm_row(const NormNode& node, const T* all_w, const T* all_b, T eps, int64_t r) {
+  const T *const w = of_row(node, all_w, r), *const b = of_row(node, all_b, r);
   const auto d = static_cast<size_t>(node.x.row_size());
   const T *x = node.x.row<T>(r), offset = static_cast<T>(node.offset);
   T* y = node.y.row<T>(r);
@@ -158,7 +169,9 @@ Tensor divided(Context& ctx, const NormNode& node, const Tensor& s) {
 
 void check_norm(std::string_view name, const Tensor& x, const Vector& w) {
   const int rank = x.shape().rank();
-  if (rank < 2 || rank > 3 || (w.size != 0 && x.dim(rank - 1) != w.size))
+  const bool fits =
+      rank >= 2 && rank <= 3 && (w.size == 0 || w.size == x.dim(rank - 1) || (rank == 3 && w.size == x.dim(1) * x.dim(2)));
+  if (!fits)
     throw ShapeError("norm " + std::string(name) + ": " + w.name + " has " + std::to_string(w.size) +
                      " numbers; found x of shape " + x.shape().text());
 }
@@ -181,7 +194,7 @@ bool show_inside(Context& ctx, NormNode& node, int64_t heads) {
 // The rows whose adapters (Context::row_adapters) have another weight or bias of this norm, once more with those.
 template <class T>
 void adapt_rows(Context& ctx, const NormNode& node, int64_t heads, T eps) {
-  const auto width = static_cast<size_t>(node.x.row_size());
+  const auto width = static_cast<size_t>(node.sets * node.x.row_size());
   const auto changes = [&](const RowAdapter& which) {
     const auto& vectors = which.parts->vectors;
     return vectors.contains(node.w) || (node.b != nullptr && vectors.contains(node.b));
@@ -227,7 +240,8 @@ Tensor norm(Context& ctx, std::string_view name, const Tensor& x, const Vector& 
   const auto scope = ctx.scope(name);
   const int64_t heads = x.shape().rank() == 3 ? x.dim(1) : 0;
   const Tensor rows = by_rows(x, heads);
-  NormNode node{rows, ctx.empty(rows.shape()), {}, ctx.empty({rows.rows(), 1}), &w, b, spec.offset};
+  const int64_t sets = w.size > rows.row_size() ? heads : 1;
+  NormNode node{rows, ctx.empty(rows.shape()), {}, ctx.empty({rows.rows(), 1}), &w, b, spec.offset, sets};
   if (b != nullptr) node.mean = ctx.empty({rows.rows(), 1});
   visit_scalar(rows, [&](auto zero) {
     using T = decltype(zero);

@@ -13,7 +13,7 @@ struct NormSpec {
 /// RMSNorm: y = x / sqrt(mean(x²) + eps) · (offset + w).  arXiv:1910.07467.
 ///
 /// x [rows, d], w.data [d]; returns y [rows, d]. Or x [rows, n_heads, d]: each head's vector is normalized by itself, as queries
-/// and keys are, and every shape below has n_heads in its middle.
+/// and keys are, and every shape below has n_heads in its middle; w [n_heads, d] has weights of their own for each head.
 /// Hook points under `name`: hook_scale [rows, 1] = sqrt(mean(x²) + eps); hook_normalized_pre [rows, d] = x / scale;
 /// hook_normalized [rows, d] = y, what the next op reads. Replacing the scale or the normalized row changes what follows.
 /// Backward: x, w; with a listener inside, through what it put in place of the scale and the normalized row. Errors: ShapeError.

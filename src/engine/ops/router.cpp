@@ -48,9 +48,29 @@ void scores_of(const T* logits, const ExpertSpec& spec, T* scores) {
   for (int64_t e = 0; e < spec.count; ++e) scores[e] = 1 / (1 + std::exp(-logits[e]));
 }
 
+// SparseMixer's shares [count] of one row where choice k is made: of the experts that were not chosen before and are near the
+// best.
+template <class T>
+void mixer_shares(const T* logits, const int32_t* expert, int64_t k, const ExpertSpec& spec, T* p) {
+  constexpr T kOut = -std::numeric_limits<T>::infinity();
+  std::copy_n(logits, spec.count, p);
+  for (int64_t i = 0; i < k; ++i) p[expert[i]] = kOut;
+  const T best = *std::max_element(p, p + spec.count), near = static_cast<T>(*spec.near);
+  for (int64_t e = 0; e < spec.count; ++e)
+    if ((best - logits[e]) / std::max(std::abs(logits[e]), best) > near) p[e] = kOut;
+  softmax_of(p, spec.count, p);
+}
+
 // The weights of one row's chosen experts. p: its scores [count], work of softmax_over_all.
 template <class T>
 void weights_of(const T* logits, const int32_t* expert, const ExpertSpec& spec, T* p, T* weights) {
+  if (spec.near) {
+    for (int64_t k = 0; k < spec.per_row; ++k) {
+      mixer_shares(logits, expert, k, spec, p);
+      weights[k] = p[expert[k]];
+    }
+    return;
+  }
   if (!spec.softmax_over_all) {
     for (int64_t k = 0; k < spec.per_row; ++k) weights[k] = logits[expert[k]];
     return softmax_of(weights, spec.per_row, weights);
@@ -100,6 +120,16 @@ Tensor scaled_weights(Context& ctx, const Tensor& weights, const int32_t* expert
 template <class T>
 void through_weights(const T* logits, const T* weights, const T* dweights, const int32_t* expert, const ExpertSpec& spec, T* work,
                      T* dlogits) {
+  if (spec.near) {
+    T *const p = work, *const dp = work + spec.count;
+    for (int64_t k = 0; k < spec.per_row; ++k) {
+      mixer_shares(logits, expert, k, spec, p);
+      std::fill_n(dp, spec.count, T{0});
+      dp[expert[k]] = dweights[k];
+      add_softmax_gradient(p, dp, spec.count, dlogits);
+    }
+    return;
+  }
   T inner = 0;
   for (int64_t k = 0; k < spec.per_row; ++k) inner += weights[k] * dweights[k];
   if (!spec.softmax_over_all) {
@@ -112,6 +142,7 @@ void through_weights(const T* logits, const T* weights, const T* dweights, const
   const T scale = static_cast<T>(spec.scale);
   T sum = static_cast<T>(spec.sum_eps);
   for (int64_t k = 0; k < spec.per_row; ++k) sum += p[expert[k]];
+  if (sum < static_cast<T>(spec.least_sum)) sum = static_cast<T>(spec.least_sum), inner = 0;  // a divisor that nothing changes
   for (int64_t k = 0; k < spec.per_row; ++k)
     dp[expert[k]] += spec.renormalize ? (scale * dweights[k] - inner) / sum : scale * dweights[k];
   if (!spec.sigmoid) return add_softmax_gradient(p, dp, spec.count, dlogits);
@@ -142,7 +173,6 @@ void routed_backward(Context& ctx, Tape& tape, const Routed& node) {
       const T* const logits = node.logits.row<T>(r);
       if (dweights)
         through_weights(logits, node.weights.row<T>(r), dweights.row<T>(r), node.expert + r * spec.per_row, spec, work,
-  if (sum < static_cast<T>(spec.least_sum)) sum = static_cast<T>(spec.least_sum), inner = 0;  // a divisor that nothing changes
                         dlogits.row<T>(r));
       if (balances) through_balance(logits, *node.balance, spec.count, work, dlogits.row<T>(r));
     }

@@ -62,6 +62,8 @@ AttentionFormula::AttentionFormula(Engine& engine, int64_t layer)
   v_bias_ = bias_of(W_V.bias);
   q_gain_ = frozen_norm(weights, spec_, attn + "q_norm").gain;
   k_gain_ = frozen_norm(weights, spec_, attn + "k_norm").gain;
+  const HookShape* const normed = engine.model().record().hook(attn + "q_norm.hook_normalized");
+  joint_norms_ = normed != nullptr && normed->sizes.size() == 2;  // [rows, n_heads * head_dim]
   if (const Vector* const sinks = spec_.attention.sinks; sinks != nullptr)
     for (int64_t h = 0; h < sinks->size; ++h) sinks_.push_back(sinks->at<double>(h));
 }
@@ -72,14 +74,15 @@ RowsD AttentionFormula::projected(const RowsD& x, const RowsF& w, const Eigen::R
   return rows;
 }
 
-// Each head's part of a row by itself, or the row as one where the norm is as wide as that. Weights of RMSNorm.
+// Each head's part of a row by itself, or the row as one. gain: of one head, which all share, or of all.
 void AttentionFormula::normalize(RowsD& rows, const std::vector<double>& gain) const {
-  const auto width = static_cast<Index>(gain.size());
+  const Index width = joint_norms_ ? rows.cols() : d_head_;
   for (Index r = 0; r < rows.rows(); ++r)
-    for (Index first = 0; width > 0 && first < rows.cols(); first += width) {
+    for (Index first = 0; !gain.empty() && first < rows.cols(); first += width) {
       auto part = rows.row(r).segment(first, width);
+      if (!spec_.rms) part.array() -= part.mean();
       part /= std::sqrt(part.squaredNorm() / static_cast<double>(width) + spec_.norm.eps);
-      for (Index i = 0; i < width; ++i) part[i] *= gain[static_cast<size_t>(i)];
+      for (Index i = 0; i < width; ++i) part[i] *= gain[static_cast<size_t>(first + i) % gain.size()];
     }
 }
 
@@ -157,6 +160,7 @@ FactoredMatrix AttentionFormula::S(int64_t head) const {
 FactoredMatrix AttentionFormula::Y(int64_t head) const {
   const auto factor = [&](const RowsF& all, int64_t h, const std::vector<double>& gain) {
     RowsF rows = all.middleRows(h * d_head_, d_head_);
+    if (!gain.empty() && !spec_.rms) rows.rowwise() -= Eigen::RowVectorXf(rows.colwise().mean());
     for (Index r = 0; r < rows.rows() && !gain.empty(); ++r)
       rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(h * d_head_ + r) % gain.size()]);
     return stored_factor(rows);

@@ -68,6 +68,7 @@ class AttentionFormula {
   RowsF q_, k_, v_, o_;  // [N·d_head, D], [G·d_head, D], [G·v_head, D], [N·v_head, D]
   Eigen::RowVectorXd q_bias_, k_bias_, v_bias_;
   std::vector<double> q_gain_, k_gain_, sinks_;  // of norms on queries and keys: of each head or of all
+  bool joint_norms_ = false;                     // one norm over all heads
 };
 
 /// M [d_model, d_model] from its factors, reduced to `side` by `side` cells: root mean squares of blocks of nearly equal size;

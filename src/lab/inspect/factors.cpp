@@ -117,9 +117,15 @@ LayerFactors layer_factors(Engine& engine, const NamedWeights& weights, int64_t 
   const FrozenNorm behind = frozen_norm(weights, spec, block + "ln1_post");  // an RMSNorm: nothing but a factor
   for (size_t i = 0; i < behind.gain.size(); ++i) f.o.col(static_cast<Eigen::Index>(i)) *= static_cast<float>(behind.gain[i]);
   if (spec.residual_scale != 1) f.o *= static_cast<float>(spec.residual_scale);
-  // Norms on each head's query and key, or on those of all heads: their weights are factors of the rows.
+  // Norms on each head's query and key, or on those of all heads: their weights are factors of the rows, and LayerNorm takes the
+  // mean of a head's rows from each of them.
   const auto fold_head_norm = [&](RowsF& rows, const std::string& name) {
     const std::vector<double> gain = frozen_norm(weights, spec, name).gain;
+    for (Eigen::Index head = 0; head < rows.rows() && !gain.empty() && !spec.rms; head += f.d_head) {
+      auto part = rows.middleRows(head, f.d_head);
+      const Eigen::RowVectorXf mean = part.colwise().mean();
+      part.rowwise() -= mean;
+    }
     for (Eigen::Index r = 0; r < rows.rows() && !gain.empty(); ++r)
       rows.row(r) *= static_cast<float>(gain[static_cast<size_t>(r) % gain.size()]);
   };

@@ -63,6 +63,7 @@ Learner TrainRun::make_learner() {
                      (config_.lora ? " learns a whole model" : " learns an adapter") + ", and the configuration has " +
                      (config_.lora ? "" : "no ") + "lora. Set it back, or begin a new run with another out:");
   OpenedModel opened = open_starting_model(config_, checkpoint);
+  require_trainable(*opened.model, config_.path + ": " + opened.files.name);
   if (config_.masked)
     require_fills_masks(*opened.model, opened.files.name, config_.path + ": masked");
   else if (!predicts_next(*opened.model))

@@ -69,9 +69,11 @@ std::unique_ptr<Model> through_gguf(const Model& model, const std::function<void
   metadata["model_type"] = family.gguf;
   metadata["tie_word_embeddings"] = model.shape().tied;  // of a file: whether it holds output.weight
   const Json own = model.config(ConfigFormat::huggingface);
-  metadata["attention_k_eq_v"] = own.value("attention_k_eq_v", false);    // whether layers lack attn_v.weight
-  metadata["use_qk_norm"] = own.value("use_qk_norm", false);              // whether they have attn_q_norm.weight
-  for (const char* key : {"use_bias", "use_qkv_bias", "attention_bias"})  // whether layers have attn_q.bias
+  metadata["attention_k_eq_v"] = own.value("attention_k_eq_v", false);            // whether layers lack attn_v.weight
+  metadata["use_qk_norm"] = own.value("use_qk_norm", false);                      // whether they have attn_q_norm.weight
+  metadata["num_ln_in_parallel_attn"] = own.value("num_ln_in_parallel_attn", 1);  // whether they have attn_norm_2.weight
+  metadata["head_bias"] = own.value("lm_head_bias", false);                       // whether they have output.bias
+  for (const char* key : {"use_bias", "use_qkv_bias", "attention_bias"})          // whether layers have attn_q.bias
     if (own.contains(key)) metadata["attention_bias"] = own[key];
   if (edit) edit(metadata);
   ModelConfig config{ConfigReader(metadata, "metadata"), true};

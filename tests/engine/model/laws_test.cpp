@@ -235,6 +235,41 @@ TEST(Dropout, IsTheSameWhenRecomputedAndOnAnyNumberOfThreads) {
   }
 }
 
+// Falcon's reference drops numbers of the sum of attention and MLP: an update is 0 or twice as large.
+TEST(Dropout, OfFalconIsOneDrawForBothSublayers) {
+  for (const std::string name : {"falcon", "falcon_40b"}) {
+    SCOPED_TRACE(name);
+    const Golden gold = Golden::open(name);
+    ModelFiles files = resolve_model(gold.model());
+    files.config["hidden_dropout"] = 0.5;
+    const OpenedModel opened = open_model(files);
+    const std::vector<int32_t> ids = gold.prompt("long").ids[0];
+    ThreadPool pool(1);
+    const auto updates = [&](Tape* tape) {
+      Context ctx(pool);
+      ctx.numerics = {.f32 = true};
+      Recorder seen({{"blocks.0.hook_resid_p*"}});
+      ctx.listen(&seen);
+      if (tape != nullptr) ctx.record_on(tape);
+      opened.model->residual(ctx, Step::of(ids));
+      std::vector<float> update;
+      const auto &before = seen.values().at("blocks.0.hook_resid_pre").values,
+                 &after = seen.values().at("blocks.0.hook_resid_post").values;
+      for (size_t i = 0; i < after.size(); ++i) update.push_back(after[i] - before[i]);
+      return update;
+    };
+    Tape tape;
+    const std::vector<float> whole = updates(nullptr), dropped = updates(&tape);
+    size_t zeros = 0;
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const bool zero = dropped[i] == 0;
+      zeros += zero;
+      EXPECT_NEAR(dropped[i], zero ? 0 : 2 * whole[i], 1e-5) << i;
+    }
+    EXPECT_NEAR(static_cast<double>(zeros) / static_cast<double>(whole.size()), 0.5, 0.1);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, Law, testing::ValuesIn(Golden::all()), [](const auto& test) { return test.param; });
 
 // Sizes from a configuration alone.

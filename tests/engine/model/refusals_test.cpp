@@ -383,7 +383,11 @@ TEST(Refusals, SettingsOfBloom) {
 }
 
 TEST(Refusals, SettingsOfCohere) {
-  EXPECT_CONTAINS(Changed("cohere").set("use_qk_norm", true).message(), "expected false");
+  EXPECT_CONTAINS(Changed("cohere").set("use_qk_norm", true).message(),
+                  "lacks the tensor \"model.layers.0.self_attn.q_norm.weight\"");
+  EXPECT_CONTAINS(Changed("command_r_plus").set("use_qk_norm", false).message(),
+                  "does not have: \"model.layers.0.self_attn.k_norm.weight\"");
+  EXPECT_CONTAINS(Changed("command_r_plus").set("num_key_value_heads", 4).message(), "k_proj.weight\" is [8, 16]");
   EXPECT_CONTAINS(Changed("cohere").set("rms_norm_eps", 1e-5).message(), "expected layer_norm_eps");
   EXPECT_CONTAINS(Changed("cohere").set("logit_scale", 0).message(), "must not be 0");
   EXPECT_CONTAINS(Changed("cohere").set("head_dim", 4).message(), "expected hidden_size / num_attention_heads");
@@ -392,7 +396,18 @@ TEST(Refusals, SettingsOfCohere) {
 
 TEST(Refusals, OtherFormsOfFalcon) {
   EXPECT_CONTAINS(Changed("falcon").set("alibi", true).message(), "Falcon-RW");
-  EXPECT_CONTAINS(Changed("falcon").set("new_decoder_architecture", true).message(), "as in Falcon 40B");
+  EXPECT_CONTAINS(Changed("falcon").set("new_decoder_architecture", true).message(),
+                  "lacks the tensor \"transformer.h.0.ln_attn.weight\"");
+  EXPECT_CONTAINS(Changed("falcon").set("num_ln_in_parallel_attn", 2).message(),
+                  "is not supported without new_decoder_architecture; expected 1 or null");
+  EXPECT_CONTAINS(Changed("falcon_40b").set("num_ln_in_parallel_attn", 1).message(),
+                  "lacks the tensor \"transformer.h.0.input_layernorm.weight\"");
+  EXPECT_CONTAINS(Changed("falcon_40b").set("num_ln_in_parallel_attn", 3).message(), "expected 1 or 2");
+  EXPECT_CONTAINS(Changed("falcon_40b").set("num_kv_heads", 3).message(), "does not divide num_attention_heads (4)");
+  EXPECT_CONTAINS(Changed("falcon_40b").set("num_kv_heads", 1).message(),
+                  "expected [24, 16] = [(n_heads + 2 * n_kv_heads) * head_dim, d_model]");
+  EXPECT_CONTAINS(Changed("falcon_40b").set("parallel_attn", false).message(), "expected true, as in Falcon 7B");
+  Changed("falcon_40b").set("multi_query", false).loads();  // ignored there, as in transformers
   EXPECT_CONTAINS(Changed("falcon").set("multi_query", false).message(), "expected true, as in Falcon 7B");
   EXPECT_CONTAINS(Changed("falcon").set("parallel_attn", false).message(), "expected true, as in Falcon 7B");
 }
@@ -451,7 +466,64 @@ TEST(Refusals, SettingsOfDeepSeek) {
   EXPECT_CONTAINS(said("vitrine_norms", "post"), "the family deepseek_v3 has no other form for");
 }
 
-// The layers that guess the tokens behind the next one are left out, as in transformers.
+TEST(Refusals, SettingsOfPhiMoe) {
+  const auto said = [](const std::string& key, const Json& value) { return Changed("phimoe").set(key, value).message(); };
+  const auto rope = [](const std::string& key, const Json& value) {
+    return Changed("phimoe").config([&](Json& c) { c["rope_parameters"][key] = value; }).message();
+  };
+  EXPECT_CONTAINS(said("num_experts_per_tok", 1), "is not supported by this family, as in transformers; expected 2");
+  EXPECT_CONTAINS(said("router_jitter_noise", -0.1), "must not be negative");
+  EXPECT_CONTAINS(said("lm_head_bias", false), "does not have: \"lm_head.bias\"");
+  EXPECT_CONTAINS(said("attention_bias", false), "self_attn.k_proj.bias");
+  EXPECT_CONTAINS(said("vitrine_norms", "post"), "which the family phimoe has no other form for");
+  EXPECT_CONTAINS(rope("long_mscale", 1.3), "\"rope_parameters.long_mscale\" is 1.3; differs from short_mscale");
+  EXPECT_CONTAINS(rope("short_mscale", 0.0), "must be above 0");
+  EXPECT_CONTAINS(rope("short_mscale", nullptr), "lacks \"rope_parameters.short_mscale\"");
+  EXPECT_CONTAINS(rope("attention_factor", 1.1), "rope_parameters.attention_factor");
+  EXPECT_CONTAINS(rope("rope_type", "llama3"), "expected default or longrope");
+}
+
+// The message of reading a variant's configuration with one key changed; "" if it is read.
+std::string variant_with(const std::string& variant, const std::string& key, const Json& value) {
+  ModelFiles files;
+  files.config = read_json(std::string(VITRINE_GOLDEN) + "/variants/" + variant + "/config.json");
+  files.config[key] = value;
+  files.config_path = "config.json";
+  std::string said;
+  try {
+    model_from_config(files);
+  } catch (const FileError& error) {
+    said = error.what();
+  }
+  return said;
+}
+
+TEST(Refusals, SettingsOfErnie45Mixtures) {
+  const auto said = [](const std::string& key, const Json& value) { return variant_with("ernie4_5_moe", key, value); };
+  EXPECT_EQ(said("moe_norm_min", 0.3), "");
+  EXPECT_CONTAINS(said("moe_norm_min", -1.0), "must not be negative");
+  EXPECT_EQ(said("moe_layer_end_index", -1), "");
+  for (const Json& layer : {Json(-2), Json(0.5), Json(1e300)})
+    EXPECT_CONTAINS(said("moe_layer_end_index", layer), "is no layer; expected a whole number from 0, or -1 for the last layer");
+}
+
+// Routers whose groups cannot be.
+TEST(Refusals, GroupsOfExperts) {
+  const auto glm = [](const std::string& key, const Json& value) { return Changed("glm4_moe").set(key, value).message(); };
+  EXPECT_CONTAINS(glm("n_group", 0), "\"n_group\" is 0");
+  EXPECT_CONTAINS(glm("topk_group", 0), "\"topk_group\" is 0");
+  EXPECT_CONTAINS(glm("topk_group", 2), "is more than the 1 groups there are");
+  EXPECT_CONTAINS(glm("n_group", 2), "which does not divide the 5 experts");
+  for (const char* model : {"glm4_moe", "deepseek_v3"})
+    EXPECT_CONTAINS(
+        Changed(model).set("n_routed_experts", 1).set("num_experts_per_tok", 1).set("n_group", 1).set("topk_group", 1).message(),
+        "leaves one expert for a group; expected two or more");
+  EXPECT_CONTAINS(variant_with("deepseek_v2_groups", "n_group", 3), "which does not divide the 8 experts");
+  EXPECT_CONTAINS(variant_with("deepseek_v2_groups", "topk_group", 5), "is more than the 4 groups there are");
+  EXPECT_CONTAINS(variant_with("deepseek_v2_groups", "topk_group", 1), "is more than the 2 experts of the groups that are used");
+}
+
+// The layers that predict the tokens after the next one are left out, as in transformers.
 TEST(Refusals, FurtherLayersAreLeftOut) {
   for (const std::string model : {"deepseek_v3", "glm4_moe"}) {
     const float number = 1;
@@ -459,6 +531,7 @@ TEST(Refusals, FurtherLayersAreLeftOut) {
     changed.add({"model.layers.2.eh_proj.weight", DType::f32, {1}, reinterpret_cast<const std::byte*>(&number)});
     changed.set("num_nextn_predict_layers", 1).loads();
     EXPECT_CONTAINS(changed.set("num_nextn_predict_layers", 0).message(), "does not have: \"model.layers.2.eh_proj.weight\"");
+    EXPECT_CONTAINS(changed.set("num_nextn_predict_layers", "one").message(), "\"num_nextn_predict_layers\" is \"one\"");
   }
 }
 
@@ -531,7 +604,6 @@ TEST(Refusals, UnknownKeysCanBeLeftOut) {
   const Json plain = files.config;
   EXPECT_EQ(drop_unknown_keys(files), std::vector<std::string>{});
   EXPECT_EQ(files.config, plain);
-    EXPECT_CONTAINS(changed.set("num_nextn_predict_layers", "one").message(), "\"num_nextn_predict_layers\" is \"one\"");
   files.config["new_idea"] = {{"on", true}};
   files.config["a.b"] = 1;
   files.config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"sharpness", 1}};

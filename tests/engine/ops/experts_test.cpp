@@ -50,11 +50,14 @@ TEST(Experts, GradientsMatchDifferences) {
   sigmoids.sigmoid = true;
   sigmoids.sum_eps = 0.1;
   sigmoids.scale = 1.7;
+  ExpertSpec least = spec_of(true, true), mixer = spec_of(true, true);
+  least.least_sum = 0.55;  // which some rows reach
+  mixer.near = 0.9;
   groups.groups = 5;
   groups.groups_used = 3;
   groups.scale = 0.6;
-  for (const ExpertSpec& spec :
-       {spec_of(true, true), spec_of(true, false), spec_of(false, true), spec_of(false, true, 1.2), sigmoids, groups})
+  for (const ExpertSpec& spec : {spec_of(true, true), spec_of(true, false), spec_of(false, true), spec_of(false, true, 1.2),
+                                 sigmoids, groups, least, mixer})
     for (Listener* listener : {static_cast<Listener*>(nullptr), static_cast<Listener*>(&everything)}) {
       GradientCheck check;
       check.input({7, kWidth});

@@ -142,6 +142,18 @@ TEST(OpGradient, NormsOfHeads) {
         },
         listened ? &seen : nullptr, 20);
   }
+  for (const bool listened : {false, true}) {  // weights of its own for each head
+    GradientCheck check;
+    check.input({4, 3, 5});
+    const Vector &w = check.vector(15), &b = check.vector(15), none;
+    for (const Vector* bias : {&b, &none})
+      check.expect_match(
+          [&](Context& ctx, const Inputs& x) {
+            ctx.enter(step);
+            return layer_norm(ctx, "n", x[0], w, *bias, {.eps = 1e-3});
+          },
+          listened ? &seen : nullptr, 20);
+  }
   const auto heads_of = [&](const char* hook) {  // the recorder joins the rows of all runs
     const std::vector<int64_t>& shape = seen.values().at(hook).shape;
     return std::vector<int64_t>(shape.begin() + 1, shape.end());

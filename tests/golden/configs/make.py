@@ -167,6 +167,10 @@ CONFIGS = {
                        skip_bias_add=True, skip_bias_add_qkv=False, slow_but_exact=False),
     "falcon-7b": dict(model_type="falcon", architectures=["FalconForCausalLM"], hidden_size=4544, num_hidden_layers=32, num_attention_heads=71, num_kv_heads=71, vocab_size=65024, alibi=False, bias=False,
                       multi_query=True, new_decoder_architecture=False, parallel_attn=True, apply_residual_connection_post_layernorm=False, attention_dropout=0.0, hidden_dropout=0.0, layer_norm_epsilon=1e-5),
+    "falcon-40b": dict(model_type="falcon", architectures=["FalconForCausalLM"], hidden_size=8192, num_hidden_layers=60, num_attention_heads=128, num_kv_heads=8, vocab_size=65024, alibi=False, bias=False,
+                       multi_query=True, new_decoder_architecture=True, parallel_attn=True, apply_residual_connection_post_layernorm=False, attention_dropout=0.0, hidden_dropout=0.0, layer_norm_epsilon=1e-5),
+    "command-r-plus": dict(model_type="cohere", architectures=["CohereForCausalLM"], hidden_size=12288, num_hidden_layers=64, num_attention_heads=96, num_key_value_heads=8, intermediate_size=33792, vocab_size=256000,
+                           max_position_embeddings=8192, model_max_length=131072, rope_theta=75000000.0, layer_norm_eps=1e-5, logit_scale=0.8333333333333334, use_qk_norm=True, hidden_act="silu", attention_bias=False, attention_dropout=0.0),
     "command-r7b": dict(model_type="cohere2", architectures=["Cohere2ForCausalLM"], hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, head_dim=128, intermediate_size=14336,
                         vocab_size=256000, max_position_embeddings=8192, rope_theta=50000, rope_scaling=None, layer_norm_eps=1e-5, logit_scale=0.25, sliding_window=4096, sliding_window_pattern=4, hidden_act="silu",
                         attention_bias=False, attention_dropout=0.0, cache_implementation="hybrid", layer_switch=4, order_of_interleaved_layers="local_attn_first", position_embedding_type="rope_gptj", rotary_pct=1.0,
@@ -204,6 +208,11 @@ CONFIGS = {
     "lfm2-8b-a1b": dict(model_type="lfm2_moe", architectures=["Lfm2MoeForCausalLM"], hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, num_key_value_heads=8, intermediate_size=7168, vocab_size=65536,
                         max_position_embeddings=128000, norm_eps=1e-5, rope_theta=1000000.0, conv_L_cache=3, conv_bias=False, num_dense_layers=2, num_experts=32, num_experts_per_tok=4, moe_intermediate_size=1792,
                         norm_topk_prob=True, routed_scaling_factor=1.0, use_expert_bias=True, layer_types=["full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)]),
+    # Microsoft 2024, the configuration beside the weights, but for LongRoPE's divisors, which change no shape.
+    "phi-3.5-moe": dict(model_type="phimoe", architectures=["PhiMoEForCausalLM"], hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8, intermediate_size=6400, vocab_size=32064,
+                        max_position_embeddings=131072, original_max_position_embeddings=4096, rope_theta=10000.0, rms_norm_eps=1e-5, attention_bias=True, lm_head_bias=True, attention_dropout=0.0, hidden_act="silu",
+                        rope_scaling=dict(type="longrope", short_factor=[1.0] * 64, long_factor=[2.0] * 64, short_mscale=1.243163121016122, long_mscale=1.243163121016122, original_max_position_embeddings=4096),
+                        sliding_window=131072, num_local_experts=16, num_experts_per_tok=2, input_jitter_noise=0.01, router_jitter_noise=0.01, output_router_logits=False, router_aux_loss_coef=0.0, tie_word_embeddings=False),
     # Google's files of Gemma 4, the text part.
     "gemma-4-e2b": gemma4(1536, 35, 8, 1, 6144, 5, shared=20, use_double_wide_mlp=True),
     "gemma-4-e4b": gemma4(2560, 42, 8, 2, 10240, 6, shared=18, use_double_wide_mlp=False),

@@ -94,6 +94,28 @@ def add_phi3(writer, c):
         writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], dtype=np.float32))
 
 
+def add_phimoe(writer, c):
+    rope, heads = c["rope_parameters"], c["num_attention_heads"]
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_rope_dimension_count(c["hidden_size"] // heads)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_sliding_window(c["sliding_window"] or 0)
+    writer.add_expert_used_count(c["num_experts_per_tok"])
+    writer.add_expert_count(c["num_local_experts"])
+    writer.add_rope_scaling_attn_factors(rope["short_mscale"])  # the converter writes LongRoPE's usual factor
+    writer.add_float32("phimoe.vitrine.router_jitter_noise", c["router_jitter_noise"])  # GGUF itself has no key for it
+    for which in ("long", "short"):
+        writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], dtype=np.float32))
+
+
 def add_gemma4(writer, c):
     layers, sliding = c["num_hidden_layers"], [t == "sliding_attention" for t in c["layer_types"]]
     full, local = c["rope_parameters"]["full_attention"], c["rope_parameters"]["sliding_attention"]
@@ -150,6 +172,8 @@ def name_in_gguf(names, name):
     for theirs, ours in (("router.scale", "ffn_gate_inp.scale"), ("router.per_expert_scale", "ffn_down_exps.scale")):
         if name.endswith(theirs):
             return f"blk.{name.split('.')[2]}.{ours}"
+    if name.endswith((".ln_attn.weight", ".ln_attn.bias", ".ln_mlp.weight", ".ln_mlp.bias")):
+        name = "transformer." + name
     name = name.replace(".dt_bias", ".dt_proj.bias")
     name = name.replace("e_score_correction_bias", "e_score_correction.bias")
     if name.endswith(("layer_scalar", "experts.gate_up_proj", "experts.down_proj")):
@@ -169,7 +193,11 @@ def tensors_of(folder, config):
             w = w.T
         if arch in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             w = w + 1
-        if ".query_key_value." in name and arch != "falcon":  # each head's queries, keys and values: those of all heads side by side
+        if ".query_key_value." in name and config.get("new_decoder_architecture"):  # each key head's queries, key and value
+            groups, heads = config["num_kv_heads"], config["num_attention_heads"]
+            parts = np.split(w.reshape(groups, heads // groups + 2, -1, *w.shape[1:]), [heads // groups, heads // groups + 1], axis=1)
+            w = np.concatenate([part.reshape(-1, *w.shape[1:]) for part in parts])
+        elif ".query_key_value." in name and arch != "falcon":  # each head's queries, keys and values: those of all heads side by side
             w = w.reshape(config.get("num_attention_heads", config.get("n_head")), 3, -1, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)
         if name.endswith(".A_log"):
             w = -np.exp(w)
@@ -300,7 +328,7 @@ def add_qwen3_next(writer, c):
 
 
 def add_config(writer, c):
-    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4}.get(c["model_type"])
+    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "phimoe": add_phimoe, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4}.get(c["model_type"])
     if own:
         return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)
@@ -321,7 +349,7 @@ def add_config(writer, c):
         writer.add_head_count_kv(heads)
     if arch in ("gpt2", "bloom"):
         return writer.add_layer_norm_eps(c["layer_norm_epsilon"])
-    writer.add_head_count_kv(1 if arch == "falcon" else c["num_key_value_heads"])
+    writer.add_head_count_kv(c["num_kv_heads"] or 1 if arch == "falcon" else c["num_key_value_heads"])
     if arch == "falcon":
         writer.add_tensor_data_layout("jploski")
     if arch == "command-r":

@@ -29,7 +29,8 @@ def convert(folder, out, kind):
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
     import convert_hf_to_gguf  # registers the families
     hparams = ModelBase.load_hparams(folder, False)
-    model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    name = get_model_architecture(hparams, ModelType.TEXT)
+    model_class = get_model_class({"PhimoeForCausalLM": "PhiMoEForCausalLM"}.get(name, name))  # as published files call it
     if hparams["model_type"] == "granitemoehybrid":  # as in published configurations: other names than transformers 5 writes, one size
         hparams["layer_types"] = [{"full_attention": "attention", "linear_attention": "mamba"}.get(kind_of_layer, kind_of_layer) for kind_of_layer in hparams["layer_types"]]
         if not hparams["num_local_experts"]:

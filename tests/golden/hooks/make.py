@@ -131,6 +131,12 @@ KIN = {
 }
 
 
+def names_of(config):
+    """Falcon 40B's layers have two norms, and its matrix each key head's queries, keys and values."""
+    own = dict(ln1="ln_attn", ln2="ln_mlp", grouped=True) if getattr(config, "new_decoder_architecture", False) else {}
+    return KIN[config.model_type] | own
+
+
 def parts_of(model):
     """The module that holds the blocks, and the blocks."""
     if model.config.model_type in KIN:
@@ -142,7 +148,7 @@ def parts_of(model):
 
 def from_kin(run):
     """Every hook by name, of GPT-2's kin."""
-    names, c = KIN[run.model.config.model_type], run.model.config
+    names, c = names_of(run.model.config), run.model.config
     base, layers = parts_of(run.model)
     into = lambda label: run.seen[label][0].reshape(T, -1)
     from_ = lambda label: run.seen[label][1].reshape(T, -1)
@@ -162,13 +168,19 @@ def from_kin(run):
         norm(ours + "ln2", theirs + names["ln2"], into(theirs + names["mlp"][0]) if shared else None)
         q, k, v, z, pattern = run.attention[i]
         N = q.shape[1]
-        if "one_key_head" in names:
+        if "grouped" in names:
+            k = run.shared(k.unflatten(1, (c.num_kv_heads, -1)))  # which it gives each query head
+            projected = [part.reshape(T, -1, q.shape[-1]) for part in from_(module + names["qkv"]).reshape(T, c.num_kv_heads, N // c.num_kv_heads + 2, -1).split([N // c.num_kv_heads, 1, 1], 2)]
+        elif "one_key_head" in names:
             projected = from_(module + names["qkv"]).reshape(T, N + 2, -1).split([N, 1, 1], 1)
         elif "qkv" in names:
             projected = from_(module + names["qkv"]).reshape(T, N, -1).chunk(3, -1)
         else:
             projected = [from_(f"{module}{which}_proj").reshape(T, n, -1) for which, n in zip("qkv", (N, k.shape[1], k.shape[1]))]
         out.update(zip((attn + "hook_q", attn + "hook_k", attn + "hook_v"), projected))
+        for which in "qk" if getattr(c, "use_qk_norm", False) else "":
+            x, y = run.seen[f"{module}{which}_norm"]
+            norm_hooks(out, f"{attn}{which}_norm", x[0], y[0], c.layer_norm_eps, False)
         if "positions" not in names and "alibi" not in names:
             out[attn + "hook_rot_q"], out[attn + "hook_rot_k"] = heads(q), heads(k)
         scores = run.scores[i][0]
@@ -182,7 +194,7 @@ def from_kin(run):
         if "up" in names:
             out[ours + "mlp.hook_pre_linear"] = from_(theirs + names["up"])
         out[ours + "hook_resid_pre"], out[ours + "hook_resid_post"] = into(theirs[:-1]), from_(theirs[:-1])
-        if not shared and not getattr(c, "use_parallel_residual", False):
+        if not shared and not getattr(c, "use_parallel_residual", False) and c.model_type != "falcon":
             out[ours + "hook_resid_mid"] = into(theirs + names["ln2"])
     norm("ln_final", names["final"])
     out["hook_logits"] = run.logits
@@ -282,7 +294,7 @@ def watched(name, graph=False, before=lambda model: None):
     attends = [i for i, layer in enumerate(layers) if not hasattr(layer, "conv")]
     assert len(attention) == len(scores) == len(attends)
     return types.SimpleNamespace(model=model, ids=ids, seen=seen, attention=dict(zip(attends, attention)), scores=dict(zip(attends, scores)),
-                                 routed=routed, logits=logits, scaled=lambda x, factor: factor * x)
+                                 routed=routed, logits=logits, scaled=lambda x, factor: factor * x, shared=lambda x: x[:, :, 0])
 
 
 def from_transformers(run):
@@ -306,7 +318,7 @@ def from_transformers(run):
         out["hook_per_layer_embed"] = by_layers(from_("embed_tokens_per_layer"))
         norm_hooks(out, "per_layer_norm", by_layers(seen["per_layer_projection_norm"][0]), by_layers(seen["per_layer_projection_norm"][1]), c.rms_norm_eps, True)
         out["hook_per_layer"] = by_layers(seen["told"][1])
-    rms, eps = not gpt2, c.layer_norm_epsilon if gpt2 else c.norm_eps if lfm2 else c.rms_norm_eps
+    rms, eps = not gpt2 and c.model_type != "phimoe", c.layer_norm_epsilon if gpt2 else c.norm_eps if lfm2 else c.rms_norm_eps
     glm4 = c.model_type == "glm4"
     posts = ("post_self_attn_layernorm", "post_mlp_layernorm") if glm4 else ("post_attention_layernorm", "post_feedforward_layernorm")
     writes_normed = hasattr(layers[0], posts[1])  # norms on what a sub-layer writes

@@ -81,6 +81,8 @@ class OfValues:
     def norm_hooks(self, out, name, _, dy, eps, rms):
         pre, y, scale = (self.values[f"{name}.hook_{which}"] for which in ("normalized_pre", "normalized", "scale"))
         a, b = pre.reshape(-1, pre.shape[-1]), y.reshape(-1, pre.shape[-1])
+        if not rms and pre.dim() == 3:  # each head has weights of its own
+            a, b = pre, y
         w = (a * b).sum(0) / (a * a).sum(0) if rms else ((a - a.mean(0)) * (b - b.mean(0))).sum(0) / (a - a.mean(0)).pow(2).sum(0)
         out[name + ".hook_normalized"], out[name + ".hook_normalized_pre"] = dy, dy * w
         out[name + ".hook_scale"] = -(dy * w * pre).sum(-1, keepdim=True) / scale
@@ -163,7 +165,7 @@ def of_transformers(name):
                 if hasattr(getattr(layer, "self_attn", None), "sinks"):  # the last column is the sink's
                     scores[i] = scores[i][..., :-1]
             changed = type(run)(model=run.model, ids=run.ids, seen=seen, attention=attention, scores=scores, routed=routed, logits=logits,
-                                scaled=lambda x, factor: x / factor)
+                                scaled=lambda x, factor: x / factor, shared=lambda x: x.sum(2))
             derived = OfValues(at)
             make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results = derived.norm_hooks, derived.expert_hooks, derived.conv_hooks, derived.results
             out = make.from_transformers(changed)

@@ -23,7 +23,9 @@ stablelm    LayerNorm, biases on q, k and v, 4 of a head's 8 components turn
 phi     one norm for attention and MLP, which are added together; 4 of a head's 8 components turn; biases everywhere
 bloom   ALiBi on three heads, a number that is no power of two; a norm behind the embedding; W_Q, W_K and W_V in one matrix
 cohere  one norm without a bias for attention and MLP, which are added together; neighboring components turn together; logits a quarter
+command_r_plus  the same with norms of queries and keys, whose weights each head has for itself; two key and value heads
 falcon  one norm for attention and MLP, which are added together; one key and value head, all in one matrix
+falcon_40b  a norm for attention and one for the MLP; two key and value heads, each stored after the queries that read it
 exaone4 norms behind each sub-layer alone and on each query and key; a window of 8 in the first layer, which alone turns
 ernie4_5    neighboring components turn together; two heads of 6 components in a stream of 16
 hunyuan     norms of queries and keys after they turned; the base of the angles stretched by an alpha of 4
@@ -35,6 +37,8 @@ glm4_moe    4 of a head's 8 components turn; norms of queries and keys, and thei
 glm4    4 of a head's 8 components turn, neighbors together; norms behind each sub-layer, too; an output of its own
 qwen3_moe   two of five experts, whose weights add up to one again, as in published models
 mixtral     two of four experts; a window of 9 on every layer, which ends within the prompts
+phimoe      two of five experts, one after the other, each weighed beside those within half of its score; LayerNorm and biases; a window of
+            12; RoPE divided by LongRoPE's short factors, cosines and sines times 1.2. Trained as it runs: without sampling of experts
 gemma4  layers of two kinds: heads of 4 components and a window of 8, or heads of 8, of which 4 turn; the last three layers read
         the keys and values of layers 1 and 2 and have MLPs of twice the width; a per-layer embedding of 4; a cap of 5
 gemma4_moe  two of five experts beside the MLP of each layer; in the last, global one values are keys, and one head has both
@@ -53,7 +57,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
+    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -118,10 +122,15 @@ def specs(tokenizers):
     pair = {**grouped, "num_attention_heads": 2, "num_key_value_heads": 1}
     yield "cohere", dict(config=CohereConfig(**pair, rope_parameters=rope, logit_scale=0.25, tie_word_embeddings=True), emb_std=1.0, seed=20271, longest=32)
     yield "falcon", dict(config=FalconConfig(**tiny, ffn_hidden_size=24, num_hidden_layers=2, num_attention_heads=2, rope_parameters=rope), emb_std=0.7, seed=20272, longest=32)
+    yield "command_r_plus", dict(config=CohereConfig(**grouped, use_qk_norm=True, rope_parameters=rope, logit_scale=0.25, tie_word_embeddings=True), emb_std=1.0, seed=20291, longest=32)
+    yield "falcon_40b", dict(config=FalconConfig(**{**tiny, "max_position_embeddings": 2048}, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, rope_parameters=rope), emb_std=0.7, seed=20292, longest=32)
     yield "exaone4", dict(config=Exaone4Config(**pair, rope_parameters=rope, sliding_window=8, sliding_window_pattern=2), emb_std=1.0, post_norm=-0.3, seed=20273, longest=32)
     yield "ernie4_5", dict(config=Ernie4_5Config(**pair, head_dim=6, rope_parameters=rope, tie_word_embeddings=True), emb_std=0.5, seed=20274, longest=32)
     yield "hunyuan", dict(config=HunYuanDenseV1Config(**pair, head_dim=6, rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, alpha=4.0, factor=1.0)), emb_std=0.7, seed=20275, longest=32)
     yield "olmoe", dict(config=OlmoeConfig(**{**grouped, "intermediate_size": 16}, rope_parameters=rope, num_experts=5, num_experts_per_tok=2), emb_std=1.0, seed=20266, longest=32)
+    yield "phimoe", dict(config=PhimoeConfig(**{**grouped, "intermediate_size": 8}, num_local_experts=5, num_experts_per_tok=2, router_jitter_noise=0.25, attention_bias=True, lm_head_bias=True, sliding_window=12,
+                                             rope_parameters=dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.75], long_factor=[1.5, 7.0], short_mscale=1.2, long_mscale=1.2, original_max_position_embeddings=64)),
+                         emb_std=1.0, seed=20370, longest=32)
     yield "mamba2", dict(config=Mamba2Config(vocab_size=48, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, state_size=6, n_groups=2, conv_kernel=4, chunk_size=8, pad_token_id=0, bos_token_id=2, eos_token_id=1),
                          emb_std=0.5, seed=20290, longest=32)
     latent = dict(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, first_k_dense_replace=1, moe_intermediate_size=8, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=6)
@@ -181,7 +190,7 @@ def each_expert(name, tensor, mixtral):
     """The names and values that a file of one tensor for each expert has instead of a stacked one."""
     stem, _, matrix = name.rpartition(".")
     if mixtral:
-        name, stem = name.replace(".mlp.", ".block_sparse_moe."), stem.replace(".mlp.", ".block_sparse_moe.")
+        name, stem = name.replace(".mlp.", ".block_sparse_moe.").replace(".router.", ".gate."), stem.replace(".mlp.", ".block_sparse_moe.")
     if not stem.endswith("experts") or matrix not in ("gate_up_proj", "down_proj"):
         return {name: tensor}
     out, (gate, up, down) = {}, ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
@@ -257,6 +266,8 @@ def assert_clear_choices(folder):
     c, least = model.config, 1.0
     if c.model_type in ("deepseek_v3", "glm4_moe"):
         return assert_steady_choices(folder, model)
+    if c.model_type == "phimoe":
+        return assert_clear_masks(folder, model)
     chosen = c.top_k_experts if c.model_type == "gemma4_text" else c.num_experts_per_tok
     for prompt in json.loads((folder / "golden/prompts.json").read_text()).values():
         logits = model(torch.tensor(prompt["input_ids"]), attention_mask=torch.tensor(prompt["attention_mask"]), output_router_logits=True).router_logits
@@ -291,6 +302,24 @@ def assert_steady_choices(folder, model):
     assert sum(kept) == 0
 
 
+def assert_clear_masks(folder, model):
+    """Phi-3.5-MoE's router: neither a choice nor whom a chosen expert is weighed beside goes by rounding."""
+    import json, torch
+    least, spread, alone, all_of_them = 1.0, 2 * model.config.router_jitter_noise, 0, 0
+    for prompt in json.loads((folder / "golden/prompts.json").read_text()).values():
+        logits = model(torch.tensor(prompt["input_ids"]), attention_mask=torch.tensor(prompt["attention_mask"]), output_router_logits=True).router_logits
+        kept = torch.tensor(prompt["attention_mask"]).reshape(-1) == 1
+        for scores in (layer.detach().reshape(-1, layer.shape[-1])[kept] for layer in logits):
+            ordered = scores.sort(-1, descending=True).values
+            least = min(least, float((ordered[:, :2] - ordered[:, 1:3]).min()))
+            for best in (ordered[:, :1], ordered[:, 1:2]):
+                apart = (best - scores) / torch.maximum(scores.abs(), best)
+                least = min(least, float((apart - spread).abs().min()))
+                alone, all_of_them = alone + int((apart.abs() <= spread).sum(-1).eq(1).sum()), all_of_them + len(scores)
+    print(folder.name, "least distance of a choice or a mask %.1e; %d of %d chosen are alone" % (least, alone, all_of_them))
+    assert least > 2e-3
+
+
 def add_noise_of_losses(folder):
     """How far losses of SGD in float32 are from those in float64, step by step: as transformers computes them, and from three starts
     that differ in their last bits. Rounding changes which experts are chosen from the seventh step on."""
@@ -323,8 +352,10 @@ def main():
     golden_lib.final_norm = with_other_norms(golden_lib.final_norm)
     with_plain_experts()
     with_hidden_states_as_others()
+    fresh = golden_lib.fresh
     for name, how in specs(HERE.parent / "tokenizers"):
         if not sys.argv[2:] or name in sys.argv[2:]:
+            golden_lib.fresh = (lambda model: fresh(model).eval()) if name == "phimoe" else fresh  # in training its experts are drawn
             golden_lib.make(os.path.join(HERE, name), **how)
             if name == "gemma4_moe":
                 add_noise_of_losses(HERE / name)
@@ -334,7 +365,7 @@ def main():
                 name_the_head(HERE / name / "golden")
             if getattr(how["config"], "num_experts_per_tok", None) or getattr(how["config"], "top_k_experts", None):
                 if name not in ("gpt_oss", "gemma4_moe"):
-                    unstack(HERE / name / "golden", name == "mixtral")
+                    unstack(HERE / name / "golden", name in ("mixtral", "phimoe"))
                 assert_clear_choices(HERE / name)
 
 

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, DeepseekV2Config, Ernie4_5_MoeConfig, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, Lfm2MoeConfig, LlamaConfig, Mamba2Config,
-                          MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
+                          MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 from transformers.models.falcon.modeling_falcon import FalconLinear
 
 torch.set_num_threads(1)
@@ -244,6 +244,10 @@ VARIANTS = {
                                       rope_parameters=dict(rope_type="default", rope_theta=50.0)), published_cohere2, "", False),
     "falcon_biases": (FalconConfig(**KIN, ffn_hidden_size=20, num_hidden_layers=2, num_attention_heads=3, bias=True, tie_word_embeddings=False, layer_norm_epsilon=1e-3, activation="relu",
                                    rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "transformer.", False),
+    # As Falcon 2: one norm for attention and MLP.
+    "falcon_one_norm": (FalconConfig(**KIN, ffn_hidden_size=20, num_hidden_layers=2, num_attention_heads=6, num_kv_heads=3, new_decoder_architecture=True, num_ln_in_parallel_attn=1, tie_word_embeddings=False,
+                                     rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "transformer.", False),
+    "phimoe_stacked": (PhimoeConfig(**{**TINY, "intermediate_size": 11}, num_local_experts=6, tie_word_embeddings=True, router_jitter_noise=0.2, rope_parameters=dict(rope_type="default", rope_theta=40.0)), None, "", False),
     "exaone4_full": (Exaone4Config(**TINY, sliding_window=None, layer_types=["full_attention"] * 2, rope_parameters=LLAMA3, tie_word_embeddings=True), legacy_rope, "model.", False),
     "ernie4_5_biases": (Ernie4_5Config(**TINY, head_dim=6, use_bias=True, tie_word_embeddings=False, hidden_act="gelu", rope_parameters=dict(rope_type="default", rope_theta=50.0)), legacy_rope, "", False),
     "granite4_hybrid": (GraniteMoeHybridConfig(**{**TINY, "num_hidden_layers": 3}, **GRANITE, shared_intermediate_size=21, num_local_experts=0, num_experts_per_tok=0, layer_types=["linear_attention", "full_attention", "linear_attention"],

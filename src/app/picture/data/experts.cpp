@@ -79,6 +79,7 @@ PictureJson one_layer_of(const Studio& studio, int64_t first) {
 }
 
 std::string how_weighed(const ExpertSpec& spec) {
+  if (spec.near) return "A weight is the share of a chosen expert among those whose scores are near to it.";
   return spec.softmax_over_all && !spec.renormalize ? "A weight is the probability of a chosen expert."
                                                     : "The weights are the probabilities of the chosen experts, divided by "
                                                       "their sum.";

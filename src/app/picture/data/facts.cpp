@@ -72,9 +72,9 @@ ModelFacts facts_of(const Model& model) {
   facts.activation = first.activation;
   facts.gated = has("blocks.0.mlp.hook_pre_linear");
   facts.final_norm = has("ln_final.hook_normalized");
-  facts.head_norms = has((attention + "q_norm.hook_normalized").c_str());
-  const Vector* const q_norm = facts.parameters.vector(attention + "q_norm.w");
-  facts.joint_head_norms = q_norm != nullptr && q_norm->size != facts.shape.head_dim;
+  const HookShape* const normed_queries = model.record().hook(attention + "q_norm.hook_normalized");
+  facts.head_norms = normed_queries != nullptr;
+  facts.joint_head_norms = facts.head_norms && normed_queries->sizes.size() == 2;  // [rows, n_heads * head_dim]
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
     const LayerRecord& spec = model.layer(layer);
     const std::optional<ExpertSpec> experts = spec.experts_beside ? std::nullopt : spec.experts;

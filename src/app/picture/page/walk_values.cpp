@@ -68,7 +68,8 @@ PictureJson expert_values(const std::optional<ExpertSpec>& experts) {
           {"limit", experts->limit},
           {"slope", experts->slope},
           {"softmax_over_all", experts->softmax_over_all},
-          {"renormalize", experts->renormalize}};
+          {"renormalize", experts->renormalize},
+          {"near", experts->near ? PictureJson(*experts->near) : PictureJson(nullptr)}};
 }
 
 PictureJson nearest_embeddings(const PictureJson& pictures) {
