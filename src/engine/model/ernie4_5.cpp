@@ -81,6 +81,7 @@ Family ernie4_5_family() {
   return {.name = "ernie4_5",
           .gguf = "ernie4_5",
           .architecture = "Ernie4_5ForCausalLM",
+          .other_architecture = "Ernie4_5_ForCausalLM",  // in files that were published before transformers had the family
           .title = "ERNIE 4.5",
           .paper = "https://yiyan.baidu.com/blog/publication/ERNIE_Technical_Report.pdf",
           .source = "src/engine/model/ernie4_5.cpp",

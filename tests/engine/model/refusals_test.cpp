@@ -418,6 +418,8 @@ TEST(Refusals, SettingsOfExaone4Ernie45AndHunyuan) {
   EXPECT_CONTAINS(Changed("exaone4").set("layer_types", {"full_attention", "full_attention"}).message(), "would rotate nothing");
   EXPECT_CONTAINS(Changed("ernie4_5").set("use_bias", true).message(), "model.layers.0.self_attn.q_proj.bias");
   EXPECT_CONTAINS(Changed("ernie4_5").set("partial_rotary_factor", 0.5).message(), "every component of a head rotates");
+  Changed("ernie4_5").set("architectures", {"Ernie4_5_ForCausalLM"}).loads();
+  Changed("phimoe").set("architectures", {"PhiMoEForCausalLM"}).loads();
   EXPECT_CONTAINS(Changed("hunyuan").set("use_qk_norm", false).message(), "expected true");
   EXPECT_CONTAINS(Changed("hunyuan").set("use_cla", true).message(), "expected false");
 }

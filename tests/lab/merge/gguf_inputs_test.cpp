@@ -126,8 +126,9 @@ TEST(GgufInputs, NormsOfGemmaAreW) {
 INSTANTIATE_TEST_SUITE_P(Every, GgufInput,
                          testing::Values("gemma", "gemma2", "gemma3", "gemma4", "gemma4_moe", "gpt2_a", "llama", "mixtral",
                                          "qwen2", "qwen3", "qwen3_moe", "olmo2", "olmo3", "smollm3", "granite", "phi3", "glm4",
-                                         "gpt_neox", "starcoder2", "stablelm", "phi", "olmoe", "bloom", "cohere", "falcon",
-                                         "exaone4", "ernie4_5", "hunyuan", "glm4_moe"),
+                                         "gpt_neox", "starcoder2", "stablelm", "phi", "olmoe", "bloom", "cohere",
+                                         "command_r_plus", "falcon", "falcon_40b", "phimoe", "exaone4", "ernie4_5", "hunyuan",
+                                         "glm4_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 // Blocks are widened; what comes out has a type of its own.
