@@ -88,6 +88,7 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
         for (const ValueRecord& input : op->inputs) r.gated_heads = r.gated_heads || input.number == attention->outputs[0].number;
   }
   if (const OpRecord* rope = layer.find("rope")) r.rope = *rope->spec_as<RopeSpec>();
+  if (const OpRecord* tempered = layer.find("attention_temperature")) r.temperature = *tempered->spec_as<TemperatureSpec>();
   const OpRecord *conv = layer.find("causal_conv"), *delta = layer.find("gated_delta"), *decay = layer.find("decay_log");
   if (delta == nullptr) delta = layer.find("state_space"), decay = layer.find("scale_heads");
   if (delta != nullptr) {

@@ -44,6 +44,7 @@ StepRecord record_step(const Model& model, const StepSize& size);
 struct LayerRecord {
   AttentionSpec attention;                     // scale, cap, window; of a layer without attention nothing
   std::optional<RopeSpec> rope;                // none: queries and keys are not rotated
+  std::optional<TemperatureSpec> temperature;  // queries are multiplied by a factor of their position
   NormSpec norm;                               // of the first norm
   bool rms = true;                             // RMSNorm; false: LayerNorm, which also subtracts the mean
   bool norms_after = false;                    // ln1 and ln2 act on the stream itself, after each sub-layer was added to it

@@ -1,5 +1,7 @@
 #pragma once
 // Attention, with the cache.
+#include <algorithm>
+
 #include "ops/context.h"
 #include "ops/step.h"
 #include "ops/weight.h"
@@ -10,12 +12,19 @@ struct AttentionSpec {
   double scale = 1;               // of q·k
   double softcap = 0;             // 0: none
   int64_t window = kNoWindow;     // position i sees j when i - window < j <= i
+  bool chunked = false;           // with a window: it is a chunk, and position i sees j when i - i mod window <= j <= i
   bool causal = true;             // false: every position sees every other (no cache; to show what the mask does)
   const Vector* sinks = nullptr;  // [n_heads] a score that each query's softmax has besides those of its keys; no cap then
   bool alibi = false;             // adds alibi_slope(head) · (j - i) to the score of query i and key j; no cap then
   double dropout = 0;             // of the pattern, in training
   uint32_t dropout_site = 0;      // each sequence of the step draws its own
 };
+
+/// The first position that the query at `position` sees where attention is causal.
+inline int64_t first_seen(const AttentionSpec& spec, int64_t position) {
+  if (spec.window == kNoWindow) return 0;
+  return spec.chunked ? position - position % spec.window : std::max<int64_t>(0, position - spec.window + 1);
+}
 
 /// ALiBi's slope of a head: 2^(-8 (head + 1) / n_heads) for powers of two; for other counts the slopes of the power of two below,
 /// and then those of every other head of the one above. Press et al., arXiv:2108.12409 section 3 and its code.

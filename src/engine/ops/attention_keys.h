@@ -17,7 +17,7 @@ struct KeyRange {
 inline KeyRange seen_by(const StepSequence& sequence, const AttentionSpec& spec, int64_t position) {
   const int64_t end = sequence.position + sequence.rows;
   if (!spec.causal) return {0, end};
-  return {spec.window == kNoWindow ? 0 : std::max<int64_t>(0, position - spec.window + 1), position + 1};
+  return {first_seen(spec, position), position + 1};
 }
 
 /// Adds slope · (key - query) to the scores of the keys [first, last) of a row, whose first number is the score of key 0.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/attention_temperature.h"
 #include "ops/context.h"
 #include "ops/embed.h"
 #include "ops/experts.h"
@@ -49,7 +50,7 @@ struct SoftcapSpec {
 
 /// What an op was called with besides tensors and weights.
 using OpSpec = std::variant<std::monostate, NormSpec, RopeSpec, AttentionSpec, ExpertSpec, Activation, SinusoidLayout, ScaleSpec,
-                            DropoutSpec, ConvSpec, DeltaSpec, DecaySpec, SoftcapSpec>;
+                            DropoutSpec, ConvSpec, DeltaSpec, DecaySpec, SoftcapSpec, TemperatureSpec>;
 
 /// A tensor of a dry run. Views share the number of what they show.
 struct ValueRecord {

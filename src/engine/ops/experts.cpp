@@ -1,5 +1,6 @@
 #include "ops/experts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -68,6 +69,16 @@ const int32_t* chosen_experts(Context& ctx, const Tensor& logits, const ExpertSp
   return expert;
 }
 
+// The factors of a plain sum.
+Tensor ones(Context& ctx, const Shape& shape) {
+  const Tensor all = ctx.empty(shape);
+  visit_scalar(all, [&](auto zero) {
+    using T = decltype(zero);
+    ctx.run(1, false, [&](int64_t, int) { std::fill_n(all.data<T>(), all.count(), T{1}); });
+  });
+  return all;
+}
+
 // A value of each chosen expert, as the rows have them; it goes on as the experts have them.
 Tensor hook_choices(Context& ctx, std::string_view name, const Tensor& sorted, const ExpertRows& rows) {
   if (!ctx.listens(name)) return sorted;
@@ -87,7 +98,8 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   const Tensor weights = ctx.hook("hook_expert_weights", expert_weights(ctx, logits, expert, spec));  // [T, K]
 
   const ExpertRows rows = sort_by_expert(ctx, expert, x.rows(), spec.per_row, spec.count);
-  const Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
+  Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
+  if (spec.weighs_inputs) sorted = scale_rows(ctx, sorted, by_experts(ctx, weights, rows));
   Tensor up, gate;
   if (experts[0].gate.out > 0) {
     std::tie(up, gate) = std::tuple_cat(expert_products(ctx, sorted, rows, experts, {&Expert::in, &Expert::gate}));
@@ -100,7 +112,7 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   post = hook_choices(ctx, "hook_post", post, rows);  // [T K, F]
   const Tensor out =
       hook_choices(ctx, "hook_expert_out", expert_products(ctx, post, rows, experts, {&Expert::out})[0], rows);  // [T K, D]
-  const Tensor y = weighted_sum(ctx, out, weights, rows);                                                        // [T, D]
+  const Tensor y = weighted_sum(ctx, out, spec.weighs_inputs ? ones(ctx, weights.shape()) : weights, rows);      // [T, D]
   if (dry != nullptr) {
     OpCall call{.op = "expert_mlp", .inputs = {x}, .outputs = {y}, .spec = spec};
     if (routed) call.inputs.push_back(routed);

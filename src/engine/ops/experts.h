@@ -34,6 +34,8 @@ struct ExpertSpec {
   Activation activation = Activation::silu;
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;
+  /// A row enters an expert multiplied by its weight, and what experts give is added as it is (Llama 4).
+  bool weighs_inputs = false;
   const Vector* scales = nullptr;  // [count] what the weights of each expert are multiplied by in the end; null: nothing
 };
 
@@ -57,7 +59,8 @@ struct RouterBalance {
   double loss() const;
 };
 
-/// The sub-layer: sum over the chosen experts e of weight_e · expert_e(x), with expert(x) = (f(x W_gateᵀ) · (x W_inᵀ)) W_outᵀ.
+/// The sub-layer: sum over the chosen experts e of weight_e · expert_e(x), with expert(x) = (f(x W_gateᵀ) · (x W_inᵀ)) W_outᵀ;
+/// with weighs_inputs the sum of expert_e(weight_e · x).
 ///
 /// x        [rows, d_model]
 /// router   [count, d_model], with a bias where it has one

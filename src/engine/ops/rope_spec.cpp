@@ -7,13 +7,14 @@
 namespace vitrine {
 namespace {
 
-// Llama 3.1: long wavelengths are stretched by factor, short ones stay, those between are blended.
+// Llama 3.1: long wavelengths are stretched by factor, short ones stay, those between are blended (Llama 4 has none between).
 // The reference divides a number by a tensor as number * (1 / tensor), and so do we, to the last bit.
 float llama3_frequency(const RopeSpec& spec, float f) {
   const auto factor = static_cast<float>(spec.factor), context = static_cast<float>(spec.original_context);
   const auto wavelength = (1 / f) * static_cast<float>(2 * std::numbers::pi);
   if (wavelength > static_cast<float>(spec.original_context / spec.low_freq_factor)) return f / factor;
   if (wavelength < static_cast<float>(spec.original_context / spec.high_freq_factor)) return f;
+  if (spec.high_freq_factor == spec.low_freq_factor) return f;
   const float smooth = ((1 / wavelength) * context - static_cast<float>(spec.low_freq_factor)) /
                        static_cast<float>(spec.high_freq_factor - spec.low_freq_factor);
   return (1 - smooth) * f / factor + smooth * f;

@@ -112,6 +112,8 @@ std::vector<RowsD> AttentionFormula::patterns(const RowsD& x, const AttentionOrd
     turn(q);
     turn(k);
   }
+  for (Index r = 0; order.places && spec_.temperature && r < q.rows(); ++r)
+    q.row(r) *= static_cast<double>(temperature_factor(*spec_.temperature, r));
   const AttentionSpec& spec = spec_.attention;
   std::vector<RowsD> patterns;
   for (int64_t head = 0; head < heads_; ++head) {
@@ -121,9 +123,7 @@ std::vector<RowsD> AttentionFormula::patterns(const RowsD& x, const AttentionOrd
       for (Index i = 0; i < a.rows(); ++i)
         for (Index j = 0; j < a.cols(); ++j) a(i, j) += alibi_slope(head, heads_) * static_cast<double>(j - i);
     for (Index i = 0; i < a.rows(); ++i) {
-      const auto hidden = [&](Index j) {
-        return order.mask && ((spec.causal && j > i) || (spec.window != kNoWindow && i - spec.window >= j));
-      };
+      const auto hidden = [&](Index j) { return order.mask && spec.causal && (j > i || j < first_seen(spec, i)); };
       double most = sinks_.empty() ? -std::numeric_limits<double>::infinity() : sinks_[static_cast<size_t>(head)];
       for (Index j = 0; j < a.cols(); ++j)
         if (!hidden(j)) most = std::max(most, a(i, j));

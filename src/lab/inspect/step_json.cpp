@@ -35,6 +35,7 @@ struct SpecJson {
     return {{"scale", shortest(s.scale)},
             {"softcap", s.softcap > 0 ? Json(s.softcap) : Json(nullptr)},
             {"window", s.window != kNoWindow ? Json(s.window) : Json(nullptr)},
+            {"chunked", s.chunked},
             {"causal", s.causal},
             {"sinks", s.sinks != nullptr},
             {"alibi", s.alibi},
@@ -53,6 +54,7 @@ struct SpecJson {
   }
   Json operator()(const DecaySpec& s) const { return {{"A_is_log", s.is_log}}; }
   Json operator()(const SoftcapSpec& s) const { return {{"cap", s.cap}}; }
+  Json operator()(const TemperatureSpec& s) const { return {{"floor_scale", s.floor_scale}, {"scale", shortest(s.scale)}}; }
 };
 
 }  // namespace

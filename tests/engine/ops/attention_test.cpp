@@ -70,8 +70,8 @@ TEST(Attention, RoundedFormIsNearAndByItself) {
     for (const double cap : {0.0, 2.0})
       for (const bool causal : {true, false}) {
         if (!causal && window != kNoWindow) continue;
-        const AttentionSpec spec{
-            .scale = 0.5, .softcap = cap, .window = window, .causal = causal, .alibi = cap == 0 && window == 90};
+        AttentionSpec spec{.scale = 0.5, .softcap = cap, .window = window, .causal = causal, .alibi = cap == 0 && window == 90};
+        spec.chunked = cap != 0;
         for (const int64_t n : {2, 31, 64, 129, 301}) {
           SCOPED_TRACE(std::to_string(n) + " window " + std::to_string(window) + " causal " + std::to_string(causal));
           const bool sinks = cap == 0;
@@ -91,14 +91,17 @@ TEST(Attention, FusedAndStepwiseAgree) {
     const char* name;
     int64_t heads, kv_heads, window;
     double softcap;
-    bool causal, sinks = false, alibi = false;
+    bool causal, sinks = false, alibi = false, chunked = false;
   };
   for (const Case& c :
        {Case{"plain", 2, 2, kNoWindow, 0, true}, Case{"grouped", 6, 2, kNoWindow, 0, true},
         Case{"one kv head", 4, 1, kNoWindow, 0, true}, Case{"window 1", 2, 1, 1, 0, true}, Case{"window 40", 4, 2, 40, 0, true},
         Case{"window 257", 4, 2, 257, 3, true}, Case{"cap", 4, 4, kNoWindow, 2, true}, Case{"no mask", 2, 1, kNoWindow, 0, false},
         Case{"sinks", 4, 2, kNoWindow, 0, true, true}, Case{"window 40, sinks", 4, 2, 40, 0, true, true},
-        Case{"alibi", 6, 2, kNoWindow, 0, true, false, true}, Case{"window 40, alibi", 3, 1, 40, 0, true, false, true}}) {
+        Case{"alibi", 6, 2, kNoWindow, 0, true, false, true}, Case{"window 40, alibi", 3, 1, 40, 0, true, false, true},
+        Case{"chunks of 1", 2, 1, 1, 0, true, false, false, true}, Case{"chunks of 40", 4, 2, 40, 0, true, false, false, true},
+        Case{"chunks of 64, sinks", 4, 2, 64, 0, true, true, false, true},
+        Case{"chunks of 257", 4, 2, 257, 3, true, false, false, true}}) {
     SCOPED_TRACE(c.name);
     AttentionSpec spec;
     spec.scale = 1 / 3.0;
@@ -106,6 +109,7 @@ TEST(Attention, FusedAndStepwiseAgree) {
     spec.window = c.window;
     spec.causal = c.causal;
     spec.alibi = c.alibi;
+    spec.chunked = c.chunked;
     const std::vector<int64_t> lengths = {3, 301, 1};
     const Form fused = run(lengths, c.heads, c.kv_heads, spec, nullptr, 0, 2, false, c.sinks);
     Recorder seen({{"*"}});
@@ -171,24 +175,27 @@ TEST(Attention, AnInfinityOfALaterTokenDoesNotReachAnEarlierOne) {
 }
 
 TEST(Attention, PatternsSumToOneWhereTheyMayLookAndAreZeroElsewhere) {
-  AttentionSpec spec;
-  spec.window = 5;
-  Recorder seen({{"attn.hook_pattern"}, {"attn.hook_attn_scores"}});
-  run({12}, 2, 1, spec, &seen, 0, 1);
-  const FloatVector &pattern = seen.values().at("attn.hook_pattern").values,
-                    &scores = seen.values().at("attn.hook_attn_scores").values;
-  for (size_t h = 0; h < 2; ++h)
-    for (size_t i = 0; i < 12; ++i) {
-      double sum = 0;
-      for (size_t j = 0; j < 12; ++j) {
-        const float p = pattern[(h * 12 + i) * 12 + j], s = scores[(h * 12 + i) * 12 + j];
-        const bool sees = j <= i && i < j + 5;  // i - window < j <= i
-        EXPECT_EQ(p > 0, sees);
-        EXPECT_EQ(std::isfinite(s), sees);
-        sum += static_cast<double>(p);
+  for (const bool chunked : {false, true}) {
+    AttentionSpec spec;
+    spec.window = 5;
+    spec.chunked = chunked;
+    Recorder seen({{"attn.hook_pattern"}, {"attn.hook_attn_scores"}});
+    run({12}, 2, 1, spec, &seen, 0, 1);
+    const FloatVector &pattern = seen.values().at("attn.hook_pattern").values,
+                      &scores = seen.values().at("attn.hook_attn_scores").values;
+    for (size_t h = 0; h < 2; ++h)
+      for (size_t i = 0; i < 12; ++i) {
+        double sum = 0;
+        for (size_t j = 0; j < 12; ++j) {
+          const float p = pattern[(h * 12 + i) * 12 + j], s = scores[(h * 12 + i) * 12 + j];
+          const bool sees = j <= i && (chunked ? j / 5 == i / 5 : i < j + 5);  // of one chunk, or i - window < j <= i
+          EXPECT_EQ(p > 0, sees) << chunked << " " << i << " " << j;
+          EXPECT_EQ(std::isfinite(s), sees);
+          sum += static_cast<double>(p);
+        }
+        EXPECT_NEAR(sum, 1, 1e-6);
       }
-      EXPECT_NEAR(sum, 1, 1e-6);
-    }
+  }
 }
 
 std::vector<float> dropped(uint64_t seed, uint64_t step_number, uint64_t site, int threads, int64_t first_row = 0) {

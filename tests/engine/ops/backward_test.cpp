@@ -307,11 +307,13 @@ struct AttentionCase {
 TEST(Backward, AttentionOverRaggedSequences) {
   for (const auto& lengths : std::vector<std::vector<size_t>>{{5, 1, 31}, {150, 70, 1}})
     for (const bool causal : {true, false})
-      for (const int64_t window : {kNoWindow, int64_t{20}})
+      for (const auto& [window, chunked] : {std::pair{kNoWindow, false}, {int64_t{20}, false}, {int64_t{20}, true}})
         for (const double cap : {0.0, 3.0}) {
           if (!causal && window != kNoWindow) continue;
-          SCOPED_TRACE(std::to_string(lengths[0]) + " causal " + std::to_string(causal) + " window " + std::to_string(window));
-          const AttentionCase attend(lengths, {.scale = 0.3, .softcap = cap, .window = window, .causal = causal});
+          SCOPED_TRACE(std::to_string(lengths[0]) + " causal " + std::to_string(causal) + " window " + std::to_string(window) +
+                       " chunked " + std::to_string(chunked));
+          const AttentionCase attend(lengths,
+                                     {.scale = 0.3, .softcap = cap, .window = window, .chunked = chunked, .causal = causal});
           attend.both.expect_match(std::cref(attend));
           attend.both.expect_match(std::cref(attend), 0.05, true);
         }

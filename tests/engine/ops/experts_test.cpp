@@ -46,7 +46,8 @@ Layer layer_of(GradientCheck& check, bool biases, bool pairs) {
 TEST(Experts, GradientsMatchDifferences) {
   Recorder everything({{"*"}});
   const Step step = Step::of(std::vector<int32_t>(7, 0));
-  ExpertSpec sigmoids = spec_of(true, true), groups = spec_of(true, false);
+  ExpertSpec sigmoids = spec_of(true, true), groups = spec_of(true, false), inputs = spec_of(true, false);
+  inputs.sigmoid = inputs.weighs_inputs = true;
   sigmoids.sigmoid = true;
   sigmoids.sum_eps = 0.1;
   sigmoids.scale = 1.7;
@@ -57,7 +58,7 @@ TEST(Experts, GradientsMatchDifferences) {
   groups.groups_used = 3;
   groups.scale = 0.6;
   for (const ExpertSpec& spec : {spec_of(true, true), spec_of(true, false), spec_of(false, true), spec_of(false, true, 1.2),
-                                 sigmoids, groups, least, mixer})
+                                 sigmoids, groups, least, mixer, inputs})
     for (Listener* listener : {static_cast<Listener*>(nullptr), static_cast<Listener*>(&everything)}) {
       GradientCheck check;
       check.input({7, kWidth});

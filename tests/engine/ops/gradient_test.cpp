@@ -3,6 +3,7 @@
 
 #include "gradients.h"
 #include "ops/attention.h"
+#include "ops/attention_temperature.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head.h"
@@ -250,6 +251,16 @@ TEST(OpGradient, Dropout) {
   check.expect_match([&](Context& ctx, const Inputs& x) { return dropout(ctx, x[0], 0.4, 3); });
 }
 
+TEST(OpGradient, AttentionTemperature) {
+  const Step step = ragged_rows({6, 1, 4});
+  GradientCheck check;
+  check.input({11, 2, 3});
+  check.expect_match([&](Context& ctx, const Inputs& x) {
+    ctx.enter(step);
+    return attention_temperature(ctx, "attn", x[0], step, {.floor_scale = 2, .scale = 0.7});
+  });
+}
+
 TEST(OpGradient, HiddenLayers) {
   for (const Activation f : kActivations) {
     GradientCheck check;
@@ -275,9 +286,11 @@ std::vector<AttentionShape> attention_cases() {
                                        {"cap", 2, 1, 3, 3, {}},         {"window_cap_values", 6, 3, 4, 5, {}},
                                        {"no_mask", 2, 2, 3, 3, {}},     {"dropout", 4, 2, 3, 3, {}},
                                        {"sinks", 4, 2, 3, 3, {}, true}, {"window_sinks", 2, 1, 3, 3, {}, true},
-                                       {"alibi", 6, 3, 3, 3, {}}};
+                                       {"alibi", 6, 3, 3, 3, {}},       {"chunks", 4, 2, 3, 3, {}}};
   for (AttentionShape& c : cases) c.spec.scale = 0.6;
-  cases.back().spec.alibi = true;
+  cases[10].spec.alibi = true;
+  cases[11].spec.window = 3;
+  cases[11].spec.chunked = true;
   cases[3].spec.window = 3;
   cases[4].spec.softcap = 1.2;
   cases[5].spec.window = 2;
