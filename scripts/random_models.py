@@ -107,13 +107,22 @@ def set_random_sizes(c, rng):
         c["word_embed_proj_dim"] = c[width]
     if c.get("rotary_dim") is not None:
         c["rotary_dim"] = rng.choice([d for d in (2, 4, 6, 8) if d <= head_dim])
-    for key in ("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size", "shared_intermediate_size"):
+    for key in ("intermediate_size", "ffn_dim", "n_inner", "intermediate_size_mlp", "moe_intermediate_size", "shared_intermediate_size"):
         pick(key, 8, 13, 24, 31, 40)
     pick("sliding_window", 1, 2, 5, 9, 30)
     pick("window_size", 1, 2, 5, 9, 30)
+    pick("attention_chunk_size", 1, 2, 5, 9, 30)
+    pick("floor_scale", 1, 3, 7)
+    pick("interleave_moe_layer_step", 1, 2, 3)
+    if "no_rope_layers" in c and rng.random() < 0.5:  # what follows from others is left out, or each is chosen
+        c["no_rope_layers"] = [rng.randrange(2) for _ in c["no_rope_layers"]]
+    if "attention_chunk_size" in c:
+        for key in ("layer_types", "moe_layers"):
+            if rng.random() < 0.7:
+                c.pop(key, None)
     for key in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"):
         pick(key, 1e-6, 1e-5, 1e-3)
-    for key in ("attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qkv_bias", "use_qk_norm", "tie_word_embeddings", "norm_topk_prob", "use_parallel_residual", "bias", "parallel_attn",
+    for key in ("attention_bias", "mlp_bias", "qkv_bias", "use_bias", "use_qkv_bias", "use_qk_norm", "attn_temperature_tuning", "tie_word_embeddings", "norm_topk_prob", "use_parallel_residual", "bias", "parallel_attn",
                 "new_decoder_architecture", "multi_query", "alibi", "apply_residual_connection_post_layernorm"):
         if key in c and rng.random() < 0.4:
             c[key] = not c[key]

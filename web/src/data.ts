@@ -776,6 +776,8 @@ export interface Reach extends Head<"reach"> {
   /** Positions in this picture: those of the prompt. */
   nTokens: number;
   contextLength: number;
+  /** Windows are chunks: a token sees those of its own chunk. */
+  chunked: boolean;
   layers: {
     layer: number;
     /** 0: global. */

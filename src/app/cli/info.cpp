@@ -39,8 +39,9 @@ std::string context_text(const ModelInfo& info) {
   for (const int64_t window : info.windows) ++layers[window];
   std::string text = info.shape.context_length > 0 ? plural(info.shape.context_length, "position") : "any length";
   for (const auto& [window, count] : layers)
-    text += window == kNoWindow ? fmt::format("; {} everything before{}", sees(count), info.causal ? "" : " and after")
-                                : fmt::format("; {} {}", sees(count), plural(window, "position"));
+    text += window == kNoWindow
+                ? fmt::format("; {} everything before{}", sees(count), info.causal ? "" : " and after")
+                : fmt::format("; {} {}{}", sees(count), info.chunked ? "chunks of " : "", plural(window, "position"));
   return text;
 }
 

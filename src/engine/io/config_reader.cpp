@@ -125,6 +125,12 @@ std::optional<bool> ConfigReader::find_flag(std::string_view key, Names older) c
   return found->value->get<bool>();
 }
 
+std::optional<bool> ConfigReader::find_flag_or_count(std::string_view key) const {
+  const auto found = find(key, {});
+  if (!found) return std::nullopt;
+  return found->value->is_boolean() ? found->value->get<bool>() : whole(*found, 0) != 0;
+}
+
 std::optional<std::string> ConfigReader::find_string(std::string_view key, Names older) const {
   const auto found = find(key, older);
   if (!found) return std::nullopt;

@@ -40,6 +40,8 @@ class ConfigReader {
   std::optional<int64_t> find_count(std::string_view key, Names older = {}) const;
   std::optional<double> find_number(std::string_view key, Names older = {}) const;
   std::optional<bool> find_flag(std::string_view key, Names older = {}) const;
+  /// True or false, or a whole number >= 0, of which 0 alone is false.
+  std::optional<bool> find_flag_or_count(std::string_view key) const;
   std::optional<std::string> find_string(std::string_view key, Names older = {}) const;
   /// One whole number >= 0 or a list of them (eos_token_id is either); empty if absent.
   std::vector<int64_t> counts(std::string_view key, Names older = {}) const;

@@ -49,7 +49,8 @@ class Adapter {
     bool by_columns = false;          // the Hugging Face file stores [in, out]
     int64_t experts = 1;              // it holds so many matrices [out, in], each with an A and a B of its own
     bool of_parameter = false;        // PEFT adapts a parameter of a module instead of a module
-    bool lookup = false;              // an embedding, whose A and B PEFT has transposed and exchanged
+    bool lookup = false;              // an embedding
+    bool exchanged = false;           // PEFT has A and B transposed and exchanged: embeddings, parameters it takes for [out, in]
     bool outside = false;             // an embedding or the head, which all-linear does not mean
     bool also_head = false;           // a tied embedding that stays so: what is beside it is beside the head
     bool dora = false;                // with a magnitude for each output

@@ -195,13 +195,23 @@ bool are_equal(const StoredTensor& a, const FileTensor& b) {
   return true;
 }
 
-// Where row `row` and column i of A lie in the file, and those of B: an embedding's are transposed and exchanged.
+// The shapes of what becomes A and B.
+std::vector<int64_t> shape_of_a(const Module& m, int64_t rank) {
+  return m.exchanged ? std::vector<int64_t>{m.in, m.experts * rank} : std::vector<int64_t>{m.experts * rank, m.in};
+}
+std::vector<int64_t> shape_of_b(const Module& m, int64_t rank) {
+  return m.exchanged ? std::vector<int64_t>{m.experts * rank, m.out} : std::vector<int64_t>{m.out, m.experts * rank};
+}
+
+// Where row `row` (expert · rank + which) and column i of A lie in the file, and those of B.
 size_t place_of_a(const Module& m, size_t row, size_t i) {
   const size_t column = m.file_column.empty() ? i : static_cast<size_t>(m.file_column[i]);
-  return m.lookup ? column * static_cast<size_t>(m.rank) + row : row * static_cast<size_t>(m.in) + column;
+  const auto rank = static_cast<size_t>(m.rank), experts = static_cast<size_t>(m.experts);
+  if (m.exchanged) return (column * rank + row % rank) * experts + row / rank;  // experts of a rank side by side
+  return row * static_cast<size_t>(m.in) + column;
 }
 size_t place_of_b(const Module& m, int64_t expert, int64_t out, int64_t rank) {
-  return m.lookup ? static_cast<size_t>(rank * m.out + out) : place_in_file(m, expert, out, rank);
+  return m.exchanged ? static_cast<size_t>((expert * m.rank + rank) * m.out + out) : place_in_file(m, expert, out, rank);
 }
 
 // A as f32, its columns in our order.
@@ -376,14 +386,14 @@ void AdapterReader::modules() {
     const double rank = ranks.of(m.name, static_cast<double>(options_.rank));
     if (rank > kLargestRank || rank != std::floor(rank)) config_.fail("rank_pattern", "gives " + m.name + " no rank");
     const auto n = static_cast<int64_t>(rank);
-    check_stored(*A, m.lookup ? std::vector<int64_t>{n, m.out} : std::vector<int64_t>{m.experts * n, m.in});
-    check_stored(*B, m.lookup ? std::vector<int64_t>{m.in, n} : std::vector<int64_t>{m.out, m.experts * n});
+    const StoredTensor &a = *(m.exchanged ? B : A), &b = *(m.exchanged ? A : B);
+    check_stored(a, shape_of_a(m, n));
+    check_stored(b, shape_of_b(m, n));
     add(A->shape[0] * A->shape[1] + B->shape[0] * B->shape[1]);
     check_finite(*A);
     check_finite(*B);
     set_size(m, n, alphas.of(m.name, options_.alpha), options_, index);
-    copy_a(*(m.lookup ? B : A), m, m.values.data());
-    const StoredTensor& b = *(m.lookup ? A : B);
+    copy_a(a, m, m.values.data());
     each_of_b(
         m, [&, to = m.values.data() + m.a_count()](size_t i, size_t in_file) { to[i] = element_at(b.dtype, b.data, in_file); });
     m.also_head = m.lookup && m.ours == "W_E" && stays_tied();
@@ -652,7 +662,7 @@ class AdapterTensors {
       if (!m.also_head) continue;
       Module once_more = m;  // as PEFT has it
       once_more.name = head;
-      once_more.lookup = false;
+      once_more.lookup = once_more.exchanged = false;
       add(once_more);
     }
     for (const Adapter::Whole& whole : adapter.wholes()) {
@@ -670,12 +680,8 @@ class AdapterTensors {
     const float* const a = numbers_.emplace_back(file_a(m)).data();
     std::vector<float>& b = numbers_.emplace_back(static_cast<size_t>(m.b_count()));
     each_of_b(m, [&](size_t i, size_t in_file) { b[in_file] = m.B()[i]; });
-    const std::vector<int64_t> of_a =
-                                   m.lookup ? std::vector<int64_t>{m.in, m.rank} : std::vector<int64_t>{m.experts * m.rank, m.in},
-                               of_b = m.lookup ? std::vector<int64_t>{m.rank, m.out}
-                                               : std::vector<int64_t>{m.out, m.experts * m.rank};
-    list.push_back({m.tensor_name(m.lookup ? 'B' : 'A'), DType::f32, of_a, a});
-    list.push_back({m.tensor_name(m.lookup ? 'A' : 'B'), DType::f32, of_b, b.data()});
+    list.push_back({m.tensor_name(m.exchanged ? 'B' : 'A'), DType::f32, shape_of_a(m, m.rank), a});
+    list.push_back({m.tensor_name(m.exchanged ? 'A' : 'B'), DType::f32, shape_of_b(m, m.rank), b.data()});
     if (!m.dora) return;
     std::vector<float>& magnitudes = numbers_.emplace_back(static_cast<size_t>(m.out));
     for (size_t i = 0; i < magnitudes.size(); ++i)

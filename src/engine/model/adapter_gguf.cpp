@@ -61,7 +61,7 @@ Adapter::Module module_of_tensor(const OpenedModel& opened, const FileTensor& te
   m.name = first.huggingface.substr(0, first.huggingface.rfind('.'));
   m.ours = first.ours;
   m.layer = split_layer(first.ours).first;
-  m.lookup = is_lookup(first);
+  m.lookup = m.exchanged = is_lookup(first);
   m.outside = m.lookup || first.ours == "W_U";
   m.in = first.in.size;
   m.experts = first.layout.experts > 0 ? first.layout.experts : 1;

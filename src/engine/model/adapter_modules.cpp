@@ -44,7 +44,7 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
     m.ours = line.ours;
     m.layer = layer;
     m.outside = lookup || line.ours == "W_U";
-    m.lookup = lookup;
+    m.lookup = m.exchanged = lookup;
     m.in = line.in.size;
     m.out = line.file_outputs(false);
     m.by_columns = tensor.by_columns;
@@ -59,7 +59,7 @@ std::vector<Module> modules_of(const OpenedModel& opened) {
     if (!embedding || !opened.model->shape().tied) continue;
     Module tied = m;  // the head, which has no tensor of its own
     tied.name = embedding_names(*opened.model).head;
-    tied.lookup = false;
+    tied.lookup = tied.exchanged = false;
     outside.push_back(std::move(tied));
   }
   modules.insert(modules.end(), std::make_move_iterator(outside.begin()), std::make_move_iterator(outside.end()));

@@ -20,8 +20,8 @@ J& text_part(J& config) {
 
 constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
 constexpr const char* kPerLayerKeys[] = {"layer_types", "no_rope_layers",
-                                         "attention_layers"};  // lists with an entry for each layer
-constexpr const char* kOfSomeLayers[] = {"full_attn_idxs"};    // lists of layers
+                                         "attention_layers"};              // lists with an entry for each layer
+constexpr const char* kOfSomeLayers[] = {"full_attn_idxs", "moe_layers"};  // lists of layers
 
 // GPT-Neo's, which lists the types of layers once more, in short.
 void set_attention_layers(Json& text, Json layers) {
@@ -122,7 +122,8 @@ void set_config_windows(Json& config, const std::vector<int64_t>& windows) {
     return set_attention_layers(text, std::move(layers));
   }
   Json types = Json::array();
-  for (const int64_t window : windows) types.push_back(window > 0 ? "sliding_attention" : "full_attention");
+  const char* const local = text_part(config).contains("attention_chunk_size") ? "chunked_attention" : "sliding_attention";
+  for (const int64_t window : windows) types.push_back(window > 0 ? local : "full_attention");
   text_part(config)["layer_types"] = std::move(types);
 }
 

@@ -60,15 +60,19 @@ std::vector<Module> expert_modules(const OpenedModel& opened) {
   for (int64_t layer = 0; layer < model.shape().n_layers; ++layer) {
     const std::span<const Expert> experts = model.experts(layer);
     if (experts.empty()) continue;
-    const std::string module = module_of(lines.at(&experts[0].in)->huggingface, layer);
+    const TensorLine& stored = *lines.at(&experts[0].in);
+    const ExpertSpec& spec = *model.layer(layer).experts;
+    const std::string module = module_of(stored.huggingface, layer);
     const auto add = [&](Module m, const char* parameter) {
       m.name = module + parameter;
       m.layer = layer;
       m.experts = static_cast<int64_t>(experts.size());
       m.of_parameter = true;
+      // transformers says of gpt-oss's parameters, which are clamped, that they are [in, out], and not of others.
+      m.exchanged = stored.layout.by_columns && spec.limit == 0;
       modules.push_back(std::move(m));
     };
-    add(gate_up_module(lines, experts, *model.layer(layer).experts), "gate_up_proj");
+    add(gate_up_module(lines, experts, spec), "gate_up_proj");
     add(down_module(lines, experts), "down_proj");
   }
   return modules;

@@ -19,6 +19,7 @@ void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool st
       const std::string alone = experts + "." + std::to_string(e) + "." + name + ".weight";
       StoredLayout layout{.expert = e, .experts = n, .experts_stacked = stacked};
       if (stacked) {
+        layout.by_columns = names.by_columns;
         layout.part = part;
         layout.parts = parts;
         layout.gguf_apart = parts > 1;

@@ -4,13 +4,14 @@
 
 namespace vitrine {
 
-/// What a family's Hugging Face files call them, without the layer's prefix.
+/// What a family's Hugging Face files call them, without the layer's prefix, and how they hold them.
 struct ExpertNames {
   const char* router = "mlp.gate";      // and ".weight"
   const char* experts = "mlp.experts";  // of one expert: and ".<e>.<matrix>.weight"
   const char *gate = "gate_proj", *in = "up_proj", *out = "down_proj";
   // Of tensors that hold those of all, where that is not `experts`.gate_up_proj and `experts`.down_proj:
   std::string gate_in_of_all = {}, out_of_all = {};
+  bool by_columns = false;  // stacked tensors are [E, D, 2 F] and [E, F, D]
 };
 
 /// Adds "mlp.W_router" and, for each expert, "mlp.experts.<e>.W_gate", "W_in" and "W_out".

@@ -46,8 +46,9 @@ void matrix_rows(const FileTensor& source, int64_t first, int64_t n, float* rows
     const int64_t inputs = source.shape[1];
     for (int64_t done = 0; done < n;) {
       const int64_t row = first + done, here = std::min(n - done, inputs - row % inputs);
-      const auto expert = static_cast<size_t>(row / inputs);
-      columns_of({source.name, {inputs, width}, true, {source.parts[expert]}}, row % inputs, here, rows + done * width);
+      const auto each = static_cast<std::ptrdiff_t>(source.parts.size()) / source.shape[0];
+      const auto parts = source.parts.begin() + row / inputs * each;
+      columns_of({source.name, {inputs, width}, true, {parts, parts + each}}, row % inputs, here, rows + done * width);
       done += here;
     }
     return;

@@ -19,6 +19,7 @@
   FAMILY(gemma3_text)            \
   FAMILY(gemma4_text)            \
   FAMILY(llama)                  \
+  FAMILY(llama4_text)            \
   FAMILY(mistral)                \
   FAMILY(mixtral)                \
   FAMILY(qwen2)                  \

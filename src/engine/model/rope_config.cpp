@@ -33,8 +33,8 @@ void read_llama3(const Settings& s, RopeSpec& spec) {
   spec.low_freq_factor = s.keys.number("low_freq_factor");
   spec.high_freq_factor = s.keys.number("high_freq_factor");
   spec.original_context = s.original_context();
-  if (!(spec.high_freq_factor > spec.low_freq_factor) || !(spec.low_freq_factor > 0))
-    s.keys.fail("high_freq_factor", "must be above low_freq_factor, which must be above 0");
+  if (!(spec.high_freq_factor >= spec.low_freq_factor) || !(spec.low_freq_factor > 0))
+    s.keys.fail("high_freq_factor", "must not be below low_freq_factor, which must be above 0");
 }
 
 void read_yarn(const Settings& s, RopeSpec& spec) {

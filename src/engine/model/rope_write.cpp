@@ -10,29 +10,35 @@ namespace {
 
 using Scaling = RopeSpec::Scaling;
 
-// GGUF holds the divisors that Llama 3.1's rule gives, and not the rule's values. Every published model stretches wavelengths
-// beyond its original context by the factor, and leaves those below a quarter of it alone; so one divisor tells that context.
+// GGUF holds the divisors that Llama 3.1's rule gives, and not the rule's values. Published models stretch wavelengths beyond
+// their original context by the factor, and leave those below a quarter of it alone; so one divisor between tells that context.
+// Where there is none between, as in Llama 4, whose rule is a step, the context is any length between the two wavelengths.
 Json llama3_scaling(const RopeSpec& rope) {
   RopeSpec plain = rope;
   plain.divisors = nullptr;
   const std::vector<float> frequencies = rope_frequencies(plain);
-  constexpr double kLow = 1, kHigh = 4;
+  constexpr double kLow = 1;
+  double high = 4;
   const double factor = static_cast<double>(*std::max_element(rope.divisors, rope.divisors + frequencies.size()));
-  double context = 1;
+  double context = 0, unchanged = 1;
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequencies[i]);
     const auto divisor = static_cast<double>(rope.divisors[i]);
-    if (divisor == 1) context = std::ceil(kHigh * wavelength);
+    if (divisor == 1) unchanged = wavelength;
     if (divisor == 1 || divisor >= factor) continue;
     const double smooth = (1 / divisor - 1 / factor) / (1 - 1 / factor);
-    context = std::round(wavelength * (smooth * (kHigh - kLow) + kLow));
+    context = std::round(wavelength * (smooth * (high - kLow) + kLow));
     break;
+  }
+  if (context == 0) {
+    high = kLow;
+    context = std::ceil(unchanged);
   }
   return {{"rope_type", "llama3"},
           {"factor", shortest(factor)},
           {"low_freq_factor", kLow},
-          {"high_freq_factor", kHigh},
-          {"original_max_position_embeddings", static_cast<int64_t>(context >= 1 ? std::min(context, 0x1p30) : 1.0)}};
+          {"high_freq_factor", high},
+          {"original_max_position_embeddings", static_cast<int64_t>(std::clamp(context, 1.0, 0x1p30))}};
 }
 
 Json yarn_scaling(const RopeSpec& rope) {

@@ -34,6 +34,7 @@ class Comparison {
     number("the groups that are used" + in, static_cast<double>(a.groups_used), static_cast<double>(b.groups_used));
     number("the experts that a group is judged by" + in, static_cast<double>(a.group_best), static_cast<double>(b.group_best));
     number("how near logits of experts must be to count beside the best" + in, a.near.value_or(-1), b.near.value_or(-1));
+    number("whether weights of experts multiply what they read" + in, a.weighs_inputs ? 1 : 0, b.weighs_inputs ? 1 : 0);
     number("the largest gate of an expert" + in, a.limit, b.limit);
     number("the slope of an expert's gate" + in, a.slope, b.slope);
     if (a.activation != b.activation)
@@ -59,7 +60,7 @@ class Comparison {
     if (from.divisors == nullptr) differs("frequency " + std::to_string(i) + " of RoPE", Json(own), Json(says));
     throw FileError(words_.path,
                     "divides the frequencies of RoPE by rope_freqs.weight in a way that is not llama3's with low_freq_factor "
-                    "1 and high_freq_factor 4 (frequency " +
+                    "1 and high_freq_factor 4, or both 1 (frequency " +
                         std::to_string(i) + " is " + Json(own).dump() + ", the nearest such rule gives " + Json(says).dump() +
                         "); " + words_.advice);
   }
@@ -80,9 +81,14 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     same.number("the scale of scores" + in, x.attention.scale, y.attention.scale);
     same.number("the soft cap of scores" + in, x.attention.softcap, y.attention.softcap);
     same.number("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
+    same.number("whether the window is a chunk" + in, x.attention.chunked ? 1 : 0, y.attention.chunked ? 1 : 0);
     same.number("what norms add to the mean square" + in, x.norm.eps, y.norm.eps);
     same.number("the scale of what sub-layers add" + in, x.residual_scale, y.residual_scale);
     same.number("whether RoPE rotates anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
+    const TemperatureSpec tempered = x.temperature.value_or(TemperatureSpec()), says = y.temperature.value_or(TemperatureSpec());
+    same.number("the scale of the temperature of attention" + in, tempered.scale, says.scale);
+    same.number("the positions between steps of the temperature" + in, static_cast<double>(tempered.floor_scale),
+                static_cast<double>(says.floor_scale));
     if (x.activation != y.activation)
       same.differs("the activation" + in, activation_key(x.activation), activation_key(y.activation));
     same.number("the layer whose keys are read" + in, static_cast<double>(x.keys_of), static_cast<double>(y.keys_of));

@@ -169,6 +169,8 @@ ModelInfo model_info(std::string_view name, const InfoOptions& options) {
     info.windows.push_back(layer.window);
     if (layer.head_dim > 0) layer.window = kNoWindow;  // a convolution has its taps
   }
+  for (int64_t layer = 0; layer < info.shape.n_layers; ++layer)
+    info.chunked = info.chunked || model.layer(layer).attention.chunked;
   info.cache_bytes_full = cache_bytes(layers, info.context, info.batch);
   info.bytes_per_position = static_cast<int64_t>(KvCache(layers, 1, 1).bytes_per_position());
 
@@ -241,7 +243,8 @@ Json to_json(const ModelInfo& info) {
                  {"context_length", s.context_length > 0 ? Json(s.context_length) : Json(nullptr)},
                  {"tied", s.tied},
                  {"has_head", info.has_head},
-                 {"windows", std::move(windows)}}},
+                 {"windows", std::move(windows)},
+                 {"chunked", info.chunked}}},
                {"parameters", info.parameters},
                {"embedding_parameters", info.embedding_parameters},
                {"weight_bytes",

@@ -27,6 +27,7 @@ struct ModelInfo {
   std::string kind;        // "huggingface", "gguf" or "config" (no weights)
   ModelShape shape;
   std::vector<int64_t> windows;  // of each layer; kNoWindow: global
+  bool chunked = false;          // windows are chunks: a position sees those of its own chunk
   bool causal = true;            // false: layers see what comes later, too
   bool has_head = true;          // false: the files hold no output matrix, as those of embedding models
   int64_t parameters = 0;        // as transformers' num_parameters(): tied ones once

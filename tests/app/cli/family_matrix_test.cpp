@@ -38,6 +38,8 @@ const std::vector<Refusal> kRefusals = {
     {"phimoe", "train", "in training SparseMixer draws experts at random", kDrawnExperts},
     {"phimoe", "LoRA", "in training SparseMixer draws experts at random", kDrawnExperts},
     {"hunyuan", "circuits", "after RoPE", "queries and keys are normalized after RoPE, and a score depends on both positions"},
+    {"llama4", "circuits", "after RoPE", "queries and keys are normalized after RoPE, and a score depends on both positions"},
+    {"llama4_layer_types", "to GGUF", "number of experts in layer 1", "GGUF has no key for layers without experts"},
     {"deepseek_v3", "circuits", "keys and values of a latent vector", kLatent},
     {"deepseek_v2_groups", "circuits", "keys and values of a latent vector", kLatent},
     {"qwen3_5_moe", "circuits", "behind a gate", kGate},
@@ -71,7 +73,7 @@ std::vector<std::string> families() {
   std::vector<std::string> names = Golden::all();
   if (std::find(names.begin(), names.end(), "gpt_oss") == names.end()) names.emplace_back("gpt_oss_default_rope");
   for (const char* variant : {"qwen3_moe_dense_layers", "granite4_hybrid", "granite4_experts", "deepseek_v2_groups",
-                              "ernie4_5_moe", "lfm2_moe", "qwen2_moe", "qwen3_5_moe", "qwen3_next"})
+                              "ernie4_5_moe", "lfm2_moe", "qwen2_moe", "qwen3_5_moe", "qwen3_next", "llama4_layer_types"})
     names.emplace_back(variant);
   return names;
 }

@@ -44,6 +44,23 @@ Json lfm2_config(int64_t taps) {
           {"conv_L_cache", taps},     {"max_position_embeddings", 4096}};
 }
 
+// Three layers with chunks, and one that sees everything.
+Json llama4_config(int64_t chunk) {
+  return {{"model_type", "llama4_text"},
+          {"vocab_size", 97},
+          {"hidden_size", 24},
+          {"intermediate_size", 40},
+          {"intermediate_size_mlp", 40},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"moe_layers", Json::array()},
+          {"attention_chunk_size", chunk},
+          {"floor_scale", 50},
+          {"max_position_embeddings", 4096}};
+}
+
 // Layers 3 to 5 read the keys and values of layers 1 and 2, whose heads have other sizes.
 Json gemma4_config(int64_t window) {
   const Json types = {"sliding_attention", "sliding_attention", "full_attention",
@@ -122,27 +139,30 @@ class Runner {
 };
 
 TEST(Cache, EqualsOneRunAroundTheWindowInAnyChunks) {
-  for (const int64_t window : {8, 255, 256, 257}) {
-    Runner runner(gemma2_config(window, 4096));
-    for (const int64_t length : {window - 1, window, window + 1, 2 * window, 2 * window + 1}) {
-      const std::vector<int32_t> tokens = some_tokens(length, 7);
-      const std::vector<float> expected = runner.whole(tokens);
-      for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{length}, {1, 1, 5, 17}, {100}, {window, 1}}) {
-        SCOPED_TRACE("window " + std::to_string(window) + ", length " + std::to_string(length) + ", first step " +
-                     std::to_string(sizes[0]));
-        EXPECT_CLOSE(runner.in_steps(tokens, sizes), expected, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+  for (const bool chunked : {false, true})
+    for (const int64_t window : {8, 255, 256, 257}) {
+      Runner runner(chunked ? llama4_config(window) : gemma2_config(window, 4096));
+      for (const int64_t length : {window - 1, window, window + 1, 2 * window, 2 * window + 1}) {
+        const std::vector<int32_t> tokens = some_tokens(length, 7);
+        const std::vector<float> expected = runner.whole(tokens);
+        for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{length}, {1, 1, 5, 17}, {100}, {window, 1}}) {
+          SCOPED_TRACE((chunked ? "chunk " : "window ") + std::to_string(window) + ", length " + std::to_string(length) +
+                       ", first step " + std::to_string(sizes[0]));
+          EXPECT_CLOSE(runner.in_steps(tokens, sizes), expected, (Tolerance{.abs = 1e-4, .rel = 1e-4}));
+        }
       }
     }
-  }
 }
 
 TEST(Cache, ExactModeChangesNoBit) {
-  Runner runner(gemma2_config(70, 4096));
-  runner.context().numerics.exact = true;
-  const std::vector<int32_t> tokens = some_tokens(600, 3);
-  const std::vector<float> expected = runner.whole(tokens);
-  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{600}, {1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
-    EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
+  for (const Json& config : {gemma2_config(70, 4096), llama4_config(70)}) {
+    Runner runner(config);
+    runner.context().numerics.exact = true;
+    const std::vector<int32_t> tokens = some_tokens(600, 3);
+    const std::vector<float> expected = runner.whole(tokens);
+    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{600}, {1}, {3, 1, 9, 64}, {256, 1}, {257, 100}})
+      EXPECT_EQ(runner.in_steps(tokens, sizes), expected) << "first step " << sizes[0];
+  }
 }
 
 constexpr CacheTypes kNarrow[] = {{DType::f16, DType::f16},
@@ -160,8 +180,10 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(apart / size);
 }
 
-TEST(Cache, NarrowTypesAreTheSameInAnyChunksAndNearF32) {
-  Runner runner(gemma2_config(70, 4096));
+class NarrowCache : public testing::TestWithParam<bool> {};
+
+TEST_P(NarrowCache, IsTheSameInAnyChunksAndNearF32) {
+  Runner runner(GetParam() ? llama4_config(70) : gemma2_config(70, 4096));
   runner.context().numerics.exact = true;
   const std::vector<int32_t> tokens = some_tokens(600, 3);
   const std::vector<float> wide = runner.whole(tokens);
@@ -176,6 +198,9 @@ TEST(Cache, NarrowTypesAreTheSameInAnyChunksAndNearF32) {
     EXPECT_GT(distance(expected, wide), 1e-7);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(WindowsAndChunks, NarrowCache, testing::Bool(),
+                         [](const auto& info) { return info.param ? "chunks" : "windows"; });
 
 // What a narrow cache holds does not depend on how it came there: rows that were not committed, and copies that went on.
 TEST(Cache, NarrowTypesForgetRejectedRowsAndShareTheirPages) {

@@ -126,7 +126,7 @@ TEST_P(RecordOfModel, CountsTheKeysBeforeAStep) {
   for (int64_t number = 0; number < model_.shape().n_layers; ++number) {
     const LayerRecord& layer = model_.layer(number);
     if (!layer.has_attention()) continue;
-    const int64_t seen = layer.attention.window == kNoWindow ? 11 : std::min<int64_t>(11, layer.attention.window);
+    const int64_t seen = 11 - first_seen(layer.attention, 10);
     const int64_t v_dim = model_.record().hook("blocks." + std::to_string(number) + ".attn.hook_z")->sizes.back();
     expected += seen * model_.shape().n_heads * (layer.head_dim + v_dim);
   }

@@ -129,10 +129,10 @@ TEST(Refusals, RopeScalingThatMeansNothing) {
                       .set("rope_scaling", {{"rope_type", "llama3"},
                                             {"factor", 8.0},
                                             {"low_freq_factor", 4.0},
-                                            {"high_freq_factor", 4.0},
+                                            {"high_freq_factor", 3.0},
                                             {"original_max_position_embeddings", 32}})
                       .message(),
-                  "must be above low_freq_factor");
+                  "must not be below low_freq_factor");
   // A key of another rope type changes numbers there; here nobody would read it.
   EXPECT_CONTAINS(Changed("llama").set("rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}}).message(),
                   "rope_scaling.beta_fast");

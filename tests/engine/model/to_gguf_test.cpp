@@ -285,6 +285,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                                                "gpt_oss_default_rope",
                                                "gptj_bare_names",
                                                "lfm2_biases",
+                                               "llama4_layer_types",
                                                "llama_mha_gelu",
                                                "mamba2_one_group",
                                                "olmoe_stacked",

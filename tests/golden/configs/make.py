@@ -70,6 +70,14 @@ def deepseek(kind, name, width, layers, heads, mlp, vocab, q_rank, dense, expert
                 hidden_act="silu", attention_bias=False, attention_dropout=0.0, tie_word_embeddings=False, **more)
 
 
+def llama4(experts, step, context, scaling, norms):
+    return dict(model_type="llama4_text", architectures=["Llama4ForCausalLM"], hidden_size=5120, num_hidden_layers=48, num_attention_heads=40, num_key_value_heads=8, head_dim=128, intermediate_size=8192,
+                intermediate_size_mlp=16384, vocab_size=202048, max_position_embeddings=context, rope_theta=500000.0, rope_scaling=scaling, rms_norm_eps=1e-5, hidden_act="silu", attention_bias=False,
+                attention_dropout=0.0, attention_chunk_size=8192, attn_temperature_tuning=True, attn_scale=0.1, floor_scale=8192, no_rope_layers=[1, 1, 1, 0] * 12, use_qk_norm=norms, num_local_experts=experts,
+                num_experts_per_tok=1, interleave_moe_layer_step=step, moe_layers=list(range(step - 1, 48, step)), output_router_logits=False, router_aux_loss_coef=0.001, router_jitter_noise=0.0,
+                for_llm_compressor=False, tie_word_embeddings=False)
+
+
 def lfm2(width, heads, mlp):
     return dict(model_type="lfm2", architectures=["Lfm2ForCausalLM"], hidden_size=width, num_hidden_layers=16, num_attention_heads=heads, num_heads=heads,
                 num_key_value_heads=8, vocab_size=65536, max_position_embeddings=128000, norm_eps=1e-5, rope_theta=1000000.0, use_pos_enc=True,
@@ -188,6 +196,9 @@ CONFIGS = {
                                num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True,
                                decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, sliding_window=None,
                                max_window_layers=48, output_router_logits=False, router_aux_loss_coef=0.001),
+    # Meta 2025: the text part of the configurations beside the weights.
+    "llama-4-scout": llama4(16, 1, 10485760, dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0, original_max_position_embeddings=8192), True),
+    "llama-4-maverick": llama4(128, 2, 1048576, None, False),
     # arXiv:2405.04434, 2412.19437, 2508.06471; Qwen Team 2024 and 2025, Liquid AI 2025: the configurations beside the weights.
     "deepseek-v2-lite": deepseek("deepseek_v2", "DeepseekV2ForCausalLM", 2048, 27, 16, 10944, 102400, None, dense=1, experts=64, shared=2, width_of_expert=1408, per_token=6, groups=(1, 1), scale=1.0, mscale=0.707,
                                  norm_topk_prob=False, scoring_func="softmax", topk_method="greedy", aux_loss_alpha=0.001),

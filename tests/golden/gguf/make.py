@@ -44,7 +44,7 @@ def unpermute(w, n_head):
 
 # gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
 ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2", "cohere": "command-r", "hunyuan_v1_dense": "hunyuan-dense",
-                 "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe", "qwen3_next": "qwen3next"}
+                 "llama4_text": "llama4", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe", "qwen3_next": "qwen3next"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
 
 
@@ -184,6 +184,7 @@ def name_in_gguf(names, name):
 def tensors_of(folder, config):
     """Name in the Hugging Face file -> (GGUF name, numbers as the converter stores them)."""
     arch = arch_of(config)
+    transposed = config["model_type"] == "llama4_text"
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), layers)
     out = {}
@@ -215,6 +216,12 @@ def tensors_of(folder, config):
         if arch == "qwen3next":
             for new, part in qwen3_next_tensors(name, w, config).items():
                 out[new or name] = (new or name_in_gguf(names, name), np.ascontiguousarray(part))
+            continue
+        if transposed and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            w = w.swapaxes(1, 2)
+        if transposed and name.endswith("experts.gate_up_proj"):
+            for which, part in zip(("gate", "up"), np.split(w, 2, axis=1)):
+                out[name.replace("gate_up", which)] = (f"blk.{name.split('.')[2]}.ffn_{which}_exps.weight", np.ascontiguousarray(part))
             continue
         if heads_of(name, config):
             w = permute(w, heads_of(name, config))
@@ -250,6 +257,31 @@ def add_mamba2(writer, c):
     writer.add_ssm_group_count(c["n_groups"])
     writer.add_layer_norm_rms_eps(c["layer_norm_epsilon"])
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+
+def add_llama4(writer, c):
+    """The last keys are vitrine's: llama.cpp takes the values of published models."""
+    rope, dim = c["rope_parameters"], c["head_dim"]
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(c["hidden_size"])
+    writer.add_feed_forward_length(c["intermediate_size_mlp"])
+    writer.add_head_count(c["num_attention_heads"])
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    writer.add_expert_count(c["num_local_experts"])
+    writer.add_expert_used_count(c["num_experts_per_tok"])
+    writer.add_key_length(dim)
+    writer.add_value_length(dim)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_rope_dimension_count(dim)
+    writer.add_interleave_moe_layer_step(c["interleave_moe_layer_step"])
+    writer.add_expert_feed_forward_length(c["intermediate_size"])
+    writer.add_uint32("llama4.vitrine.attention_chunk_size", c["attention_chunk_size"])
+    writer.add_uint32("llama4.vitrine.attention_floor_scale", c["floor_scale"])
+    writer.add_float32("llama4.vitrine.attention_temperature", c["attn_scale"])
 
 
 def add_gpt_neox(writer, c):
@@ -328,7 +360,7 @@ def add_qwen3_next(writer, c):
 
 
 def add_config(writer, c):
-    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "phimoe": add_phimoe, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4}.get(c["model_type"])
+    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "phimoe": add_phimoe, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4, "llama4_text": add_llama4}.get(c["model_type"])
     if own:
         return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)

@@ -11,6 +11,7 @@ transformers' modules and of its attention function; what no module gives is one
     hook_result = z of one head through its columns of W_O
     hook_pre, hook_pre_linear, hook_post, hook_expert_out = what a row's chosen experts make of it, by their matrices; weighed and
     added, they are asserted to be what the module gives
+    hook_temperature = what the query of a position is multiplied by, of the module's settings
 The classic decoder is written out with torch.nn.functional, and its logits are asserted to be those of the golden folder, which
 torch.nn.TransformerEncoderLayer made.
 """
@@ -50,19 +51,25 @@ def expert_hooks(out, name, experts, x, mlp_out, logits, weights, indices):
     """The hooks of a layer whose router gave logits [T, E] and the weights and indices [T, K]."""
     out[name + "hook_router_logits"], out[name + "hook_expert_weights"], out[name + "hook_expert_indices"] = logits, weights, indices.double()
     with torch.no_grad():
-        if hasattr(experts, "limit"):  # gpt-oss: matrices [in, out] with biases, gate and up by turns
-            def of_row(r, e):
+        read = x[:, None].expand(-1, indices.shape[1], -1)
+        if hasattr(experts, "expert_dim"):  # Llama 4: matrices [in, out]; weights multiply what experts read
+            read = read * weights[..., None]
+            out_of, weights = lambda y, e: y @ experts.down_proj[e], torch.ones_like(weights)
+            of_row = lambda r, k, e: (read[r, k] @ experts.gate_up_proj[e]).chunk(2)
+        elif hasattr(experts, "limit"):  # gpt-oss: matrices [in, out] with biases, gate and up by turns
+            out_of = lambda y, e: y @ experts.down_proj[e] + experts.down_proj_bias[e]
+            def of_row(r, k, e):
                 both = x[r] @ experts.gate_up_proj[e] + experts.gate_up_proj_bias[e]
                 return both[::2], both[1::2]
         else:
-            of_row = lambda r, e: F.linear(x[r], experts.gate_up_proj[e]).chunk(2)
-        pairs = [[of_row(r, e) for e in indices[r]] for r in range(len(x))]
+            out_of = lambda y, e: F.linear(y, experts.down_proj[e])
+            of_row = lambda r, k, e: F.linear(x[r], experts.gate_up_proj[e]).chunk(2)
+        pairs = [[of_row(r, k, e) for k, e in enumerate(indices[r])] for r in range(len(x))]
         gate, up = (torch.stack([torch.stack([pair[side] for pair in row]) for row in pairs]) for side in (0, 1))
         post = experts._apply_gate(torch.stack([gate, up], -1).flatten(-2)) if hasattr(experts, "limit") else experts.act_fn(gate) * up
-        out_of = (lambda y, e: y @ experts.down_proj[e] + experts.down_proj_bias[e]) if hasattr(experts, "limit") else (lambda y, e: F.linear(y, experts.down_proj[e]))
         result = torch.stack([torch.stack([out_of(post[r, k], e) for k, e in enumerate(indices[r])]) for r in range(len(x))])
     out[name + "hook_pre"], out[name + "hook_pre_linear"], out[name + "hook_post"], out[name + "hook_expert_out"] = gate, up, post, result
-    assert torch.allclose((weights[..., None] * result).sum(1), mlp_out)
+    assert torch.allclose((weights[..., None] * result).sum(1), mlp_out.sum(0) if mlp_out.dim() == 3 else mlp_out)
 
 
 def conv_hooks(out, name, conv, projected, into_last, y):
@@ -74,6 +81,12 @@ def conv_hooks(out, name, conv, projected, into_last, y):
     for hook, value in dict(B=B, C=C, x=x, conv=mixed, post=into_last, out=y).items():
         out[name + "hook_" + hook] = value
     out[name + "hook_in"] = B * x
+
+
+def temperature_hook(out, attn, module, scaled):
+    """scaled [T, N, H]: the queries behind it."""
+    positions = torch.arange(len(scaled)).float()
+    out[attn + "hook_temperature"] = (torch.log1p(torch.floor((positions + 1) / module.floor_scale)) * module.attn_scale + 1)[:, None].double()
 
 
 def turned_back(x, model, first):
@@ -96,6 +109,12 @@ def latent_hooks(out, attn, run, i, from_):
         out[f"{attn}hook_rot_{which}"], out[f"{attn}hook_{which}"] = x, turned_back(x, run.model, c.qk_nope_head_dim)
     for ours, theirs in (("q_latent_norm", "q_a_layernorm"), ("kv_latent_norm", "kv_a_layernorm")):
         norm_hooks(out, attn + ours, *(x.reshape(T, -1) for x in run.seen[module + theirs]), 1e-6, True)
+
+
+def best_of(scores, k):
+    """Of zeros but for the k best."""
+    best = scores.topk(k)
+    return best.values, best.indices
 
 
 def best_first(model):
@@ -223,6 +242,14 @@ def watched(name, graph=False, before=lambda model: None):
     for label, module in base.named_modules():
         module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(
             label, (kept(i[0]) if i else None, kept(o[0] if isinstance(o, tuple) else o) if not isinstance(o, dict) else None)))
+    if c.model_type == "llama4_text":
+        for label, module in base.named_modules():
+            if label.endswith("shared_expert"):  # which experts are added to in its place
+                module.register_forward_hook(lambda m, i, o: o.clone())
+            if label.endswith("qk_norm"):  # one for both
+                module.register_forward_hook(lambda m, i, o, label=label: seen.__setitem__(label + (".k" if label + ".q" in seen else ".q"), (kept(i[0]), kept(o))))
+            if label.endswith("router"):  # of the best first
+                module.register_forward_hook(lambda m, _, o, i=int(label.split(".")[1]): routed.__setitem__(i, [kept(o[1]), *best_of(kept(o[0]), m.top_k)]))
     if hasattr(base, "project_per_layer_inputs"):
         project = base.project_per_layer_inputs
         def watched_project(*given, **named):
@@ -328,11 +355,15 @@ def from_transformers(run):
     names = ({"ln1": "ln_1", "ln2": "ln_2", "attn": "attn", "o": "attn.c_proj", "mlp": "mlp"} if gpt2 else
              {"ln1": "operator_norm", "ln2": "ffn_norm", "attn": "self_attn", "o": "self_attn.out_proj", "mlp": "feed_forward"} if lfm2 else
              {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm" if four_norms and not glm4 else "post_attention_layernorm", "attn": "self_attn", "o": "self_attn.o_proj", "mlp": "mlp"})
-    def mlp_hooks(out, ours, theirs):  # LFM2's
-        for hook, matrix in dict(pre="w1", pre_linear="w3").items():
+    def mlp_hooks(out, ours, theirs, gate="w1", up="w3", down="w2"):  # LFM2's and Llama 4's
+        for hook, matrix in dict(pre=gate, pre_linear=up).items():
             out[f"{ours}mlp.hook_{hook}"] = from_(f"{theirs}feed_forward.{matrix}")
-        out[ours + "mlp.hook_post"], out[ours + "hook_mlp_out"] = into(theirs + "feed_forward.w2"), from_(theirs + "feed_forward.w2")
+        out[ours + "mlp.hook_post"], out[ours + "hook_mlp_out"] = into(f"{theirs}feed_forward.{down}"), from_(f"{theirs}feed_forward.{down}")
         out[ours + "hook_resid_post"] = from_(theirs[:-1])
+    def shared_hooks(out, ours, shared):
+        for hook, matrix in dict(pre="gate_proj", pre_linear="up_proj").items():
+            out[f"{ours}shared.hook_{hook}"] = from_(f"{shared}.{matrix}")
+        out[ours + "shared.hook_post"], out[ours + "shared.hook_out"] = into(f"{shared}.down_proj"), from_(f"{shared}.down_proj")
     heads = lambda x: x[0].transpose(0, 1)  # [1, N, T, H] -> [T, N, H]
     for i, layer in enumerate(layers):
         ours, theirs = f"blocks.{i}.", f"{'h' if gpt2 else 'layers'}.{i}."
@@ -367,6 +398,12 @@ def from_transformers(run):
             turns = not hasattr(layer.self_attn, "use_rope") or layer.self_attn.use_rope
             if c.model_type == "exaone4":
                 turns = layer.self_attn.sliding_window is None or layer.self_attn.is_sliding
+            if c.model_type == "llama4_text" and turns:
+                q, k = (seen[f"{theirs}self_attn.qk_norm.{which}"][0].transpose(1, 2) for which in "qk")
+                for which in "qk":
+                    norm_hooks(out, f"{attn}rot_{which}_norm", *(x[0] for x in seen[f"{theirs}self_attn.qk_norm.{which}"]), eps, True)
+            elif c.model_type == "llama4_text":
+                temperature_hook(out, attn, layer.self_attn, heads(q))
             if c.model_type == "hunyuan_v1_dense":  # norms act on what turned
                 q, k = (seen[f"{theirs}self_attn.{which}_layernorm"][0] for which in ("query", "key"))
             if turns:
@@ -403,6 +440,15 @@ def from_transformers(run):
             mlp_hooks(out, ours, theirs)
             continue
         mlp = ours + "mlp."
+        if c.model_type == "llama4_text" and i not in routed:
+            mlp_hooks(out, ours, theirs, "gate_proj", "up_proj", "down_proj")
+            continue
+        if c.model_type == "llama4_text":
+            part = theirs + "feed_forward"
+            expert_hooks(out, mlp, layer.feed_forward.experts, into(part), seen[part + ".experts"][1].reshape(c.num_local_experts, T, -1), *routed[i])
+            shared_hooks(out, ours, part + ".shared_expert")
+            out[ours + "hook_mlp_out"], out[ours + "hook_resid_post"] = from_(part), from_(theirs[:-1])
+            continue
         if hasattr(layer, "router"):  # experts beside the MLP
             norm("mlp_post", "post_feedforward_layernorm_1")
             norm("ln2_experts", "pre_feedforward_layernorm_2")
@@ -414,9 +460,7 @@ def from_transformers(run):
             shared = "mlp.shared_experts" if hasattr(layer.mlp, "shared_experts") else None
             expert_hooks(out, mlp, layer.mlp.experts, into(theirs + "mlp"), from_(theirs + ("mlp.experts" if shared else "mlp")), *(r.reshape(T, -1) for r in routed[i]))
             if shared:
-                for hook, matrix in dict(pre="gate_proj", pre_linear="up_proj").items():
-                    out[f"{ours}shared.hook_{hook}"] = from_(f"{theirs}{shared}.{matrix}")
-                out[ours + "shared.hook_post"], out[ours + "shared.hook_out"] = into(f"{theirs}{shared}.down_proj"), from_(theirs + shared)
+                shared_hooks(out, ours, theirs + shared)
             out[ours + "hook_mlp_out"], out[ours + "hook_resid_post"] = from_(theirs + "mlp"), from_(theirs[:-1])
             continue
         stacked = next((n for n in ("mlp.gate_up_proj", "shared_mlp.input_linear") if theirs + n in seen), None)

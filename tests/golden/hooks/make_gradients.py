@@ -88,7 +88,12 @@ class OfValues:
         out[name + ".hook_scale"] = -(dy * w * pre).sum(-1, keepdim=True) / scale
         self.sizes[name + ".hook_scale"] = (dy * w * pre).abs().sum(-1) / scale[..., 0]
 
+    def temperature_hook(self, out, attn, module, d_scaled):
+        out[attn + "hook_temperature"] = (d_scaled * self.values[attn + "hook_q"]).sum((1, 2))[:, None]
+
     def expert_hooks(self, out, name, experts, _, dy, d_logits, d_weights, indices):
+        if hasattr(experts, "expert_dim"):
+            return self.hooks_of_weighed_inputs(out, name, experts, dy[0], d_logits)
         gate, up, weights, chosen = (self.values[name + "hook_" + which].clone() for which in ("pre", "pre_linear", "expert_weights", "expert_indices"))
         for leaf in (gate, up, weights):
             leaf.requires_grad_(True)
@@ -96,6 +101,17 @@ class OfValues:
         down = experts.down_proj.detach()[chosen.long()]  # gpt-oss: [T, K, in, out]
         result = (post[:, :, None] @ down)[:, :, 0] + experts.down_proj_bias.detach()[chosen.long()] if hasattr(experts, "limit") else (down @ post[..., None])[..., 0]
         made = torch.autograd.grad((weights[..., None] * result).sum(1), [gate, up, post, result, weights], dy)
+        for which, d in zip(("pre", "pre_linear", "post", "expert_out", "expert_weights"), made):
+            out[name + "hook_" + which] = d
+        out[name + "hook_router_logits"], out[name + "hook_expert_indices"] = d_logits, torch.zeros_like(chosen)
+
+    def hooks_of_weighed_inputs(self, out, name, experts, dy, d_logits):
+        weights, chosen = (self.values[name + "hook_expert_" + which].clone() for which in ("weights", "indices"))
+        read = self.values[name.replace("mlp.", "ln2.hook_normalized")][:, None] * weights.requires_grad_(True)[..., None]
+        gate, up = torch.einsum("tkd,tkdf->tkf", read, experts.gate_up_proj.detach()[chosen.long()]).chunk(2, -1)
+        post = experts.act_fn(gate) * up
+        result = torch.einsum("tkf,tkfd->tkd", post, experts.down_proj.detach()[chosen.long()])
+        made = torch.autograd.grad(result.sum(1), [gate, up, post, result, weights], dy)
         for which, d in zip(("pre", "pre_linear", "post", "expert_out", "expert_weights"), made):
             out[name + "hook_" + which] = d
         out[name + "hook_router_logits"], out[name + "hook_expert_indices"] = d_logits, torch.zeros_like(chosen)
@@ -154,7 +170,7 @@ def of_transformers(name):
     put = lambda m, i, o: (autoencoder(o[0]), *o[1:]) if isinstance(o, tuple) else autoencoder(o)
     plain, spliced = (make.watched(name, graph=True, before=before) for before in (apart, splice))
     values, found, sizes = [], [], []
-    formulas = make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results
+    formulas = make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results, make.temperature_hook
     for run, metrics in ((plain, metrics_of(plain.logits, plain.ids)), (spliced, metrics_of(spliced.logits, spliced.ids)[1:2])):
         at = {k: v.detach() for k, v in make.from_transformers(run).items()}
         for metric in metrics:
@@ -167,9 +183,9 @@ def of_transformers(name):
             changed = type(run)(model=run.model, ids=run.ids, seen=seen, attention=attention, scores=scores, routed=routed, logits=logits,
                                 scaled=lambda x, factor: x / factor, shared=lambda x: x.sum(2))
             derived = OfValues(at)
-            make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results = derived.norm_hooks, derived.expert_hooks, derived.conv_hooks, derived.results
+            make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results, make.temperature_hook = derived.norm_hooks, derived.expert_hooks, derived.conv_hooks, derived.results, derived.temperature_hook
             out = make.from_transformers(changed)
-            make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results = formulas
+            make.norm_hooks, make.expert_hooks, make.conv_hooks, make.results, make.temperature_hook = formulas
             each_result(out)
             if "told" in seen:
                 out["hook_embed"] = seen["embed_tokens"][1].reshape(T, -1)

@@ -44,6 +44,8 @@ gemma4  layers of two kinds: heads of 4 components and a window of 8, or heads o
 gemma4_moe  two of five experts beside the MLP of each layer; in the last, global one values are keys, and one head has both
 gpt_oss     a window of 8 in layers 0 and 2; two of four experts, whose gates and ups reach their limits of 7; sinks of about
             the size of scores; YaRN from a context of 32 by a factor of 4
+llama4  three layers with RoPE, norms of queries and keys, and chunks of 4 positions, a fourth without positions whose queries grow by a step at
+        every third; layers 1 and 3 have two of four experts, whose weights multiply what they read, and a shared one
 lfm2    convolutions over three positions in layers 0 and 2, attention in layer 1, whose pattern is attn.1
 mamba2  no attention: two layers with a state of 6 numbers for each of a head's 8, two groups of two heads; convolutions over four
         positions
@@ -57,7 +59,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
+    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Llama4TextConfig, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -139,6 +141,9 @@ def specs(tokenizers):
                               emb_std=1.0, seed=20274, longest=32)
     yield "glm4_moe", dict(config=Glm4MoeConfig(**grouped, head_dim=8, first_k_dense_replace=1, moe_intermediate_size=8, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, routed_scaling_factor=1.5, use_qk_norm=True,
                                                 attention_bias=True, num_mtp_layers=0, rope_parameters={**rope, "partial_rotary_factor": 0.5}), emb_std=1.0, seed=20280, longest=32)
+    yield "llama4", dict(config=Llama4TextConfig(**{**grouped, "intermediate_size": 8, "num_hidden_layers": 4}, intermediate_size_mlp=12, head_dim=6, num_local_experts=4, num_experts_per_tok=2, interleave_moe_layer_step=2,
+                                                 attention_chunk_size=4, floor_scale=3, attn_scale=0.5, rope_parameters=rope),
+                         emb_std=1.0, seed=20302, longest=32)
     yield "lfm2", dict(config=Lfm2Config(**{**small, "hidden_size": 32, "num_hidden_layers": 3}, layer_types=["conv", "full_attention", "conv"], conv_L_cache=3, conv_bias=False,
                                          block_multiple_of=8, norm_eps=1e-4, rope_parameters=rope), emb_std=0.5, seed=20255)
 
@@ -217,6 +222,8 @@ def unstack(folder, mixtral):
 def with_other_norms(final_norm):
     """`final_norm`, which knows other families' names for it, too."""
     def norm_of(model):
+        if model.config.model_type == "llama4_text":
+            return model.model.norm
         base = getattr(model.base_model, "decoder", model.base_model)
         own = (getattr(base, name, None) for name in ("embedding_norm", "final_layer_norm", "final_layernorm", "norm_f"))
         return next((norm for norm in own if norm is not None), None) or final_norm(model)
@@ -235,6 +242,30 @@ def with_hidden_states_as_others():
         return out
     modeling.Mamba2Model.forward = as_others
     modeling.Mamba2CausalLMOutput.attentions = ()
+
+
+def with_positions_of_padded_rows():
+    """Llama 4's factor of queries goes by position_ids, as its RoPE and its chunks do: transformers 5.24 counts padding there."""
+    import torch
+    from transformers.models.llama4 import modeling_llama4 as modeling
+    run, attend, given = modeling.Llama4TextModel.forward, modeling.Llama4TextAttention.forward, {}
+
+    def run_at(self, *args, position_ids=None, **how):
+        given["positions"] = position_ids
+        return run(self, *args, position_ids=position_ids, **how)
+
+    def attend_at(self, hidden_states, *args, cache=None, **how):
+        n, past, positions = hidden_states.shape[1], cache.get_seq_length(self.layer_idx) if cache is not None else 0, given["positions"]
+        counted = torch.arange(n)[None] + past
+        if self.use_rope or positions is None or bool((positions == counted).all()):
+            return attend(self, hidden_states, *args, cache=cache, **how)
+        true, used = (torch.log1p(torch.floor((x.float() + 1.0) / self.floor_scale)) * self.attn_scale + 1.0 for x in (positions, counted))
+        corrected = self.q_proj.register_forward_hook(lambda m, i, q: q * (true / used)[..., None].to(q.dtype))
+        try:
+            return attend(self, hidden_states, *args, cache=cache, **how)
+        finally:
+            corrected.remove()
+    modeling.Llama4TextModel.forward, modeling.Llama4TextAttention.forward = run_at, attend_at
 
 
 def name_layers_with_attention(folder, types):
@@ -353,6 +384,7 @@ def main():
     with_plain_experts()
     with_hidden_states_as_others()
     fresh = golden_lib.fresh
+    with_positions_of_padded_rows()
     for name, how in specs(HERE.parent / "tokenizers"):
         if not sys.argv[2:] or name in sys.argv[2:]:
             golden_lib.fresh = (lambda model: fresh(model).eval()) if name == "phimoe" else fresh  # in training its experts are drawn
@@ -364,7 +396,7 @@ def main():
             if name == "gpt_neox":
                 name_the_head(HERE / name / "golden")
             if getattr(how["config"], "num_experts_per_tok", None) or getattr(how["config"], "top_k_experts", None):
-                if name not in ("gpt_oss", "gemma4_moe"):
+                if name not in ("gpt_oss", "gemma4_moe", "llama4"):
                     unstack(HERE / name / "golden", name in ("mixtral", "phimoe"))
                 assert_clear_choices(HERE / name)
 

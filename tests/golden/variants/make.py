@@ -20,7 +20,7 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, DeepseekV2Config, Ernie4_5_MoeConfig, Ernie4_5Config, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, Lfm2MoeConfig, LlamaConfig, Mamba2Config,
+from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, DeepseekV2Config, Ernie4_5_MoeConfig, Ernie4_5Config, Llama4TextConfig, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, Lfm2MoeConfig, LlamaConfig, Mamba2Config,
                           MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 from transformers.models.falcon.modeling_falcon import FalconLinear
 
@@ -136,6 +136,17 @@ def multimodal_gemma4(config):
                   audio_config=None, image_token_id=60, tie_word_embeddings=True)
 
 
+def published_llama4(config):  # as the first published files have it, beside what reads images
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    for key in ("layer_types", "no_rope_layer_interval"):
+        config.pop(key, None)
+    text = {**config, "rope_scaling": rope, "attn_temperature_tuning": 4, "for_llm_compressor": False}
+    config.clear()
+    config.update(model_type="llama4", architectures=["Llama4ForConditionalGeneration"], text_config=text, vision_config=dict(model_type="llama4_vision_model", hidden_size=8),
+                  boi_token_index=58, eoi_token_index=59, image_token_index=60, tie_word_embeddings=False)
+
+
 def published_names(config):  # of the number of experts
     config["num_experts"] = config.pop("num_local_experts")
 
@@ -153,6 +164,7 @@ def published_next(config):
     config.update(rope_theta=rope["rope_theta"], partial_rotary_factor=rope["partial_rotary_factor"], rope_scaling=None)
 
 
+LLAMA4 = {**TINY, "head_dim": 8, "intermediate_size": 13, "intermediate_size_mlp": 20, "num_local_experts": 4, "attention_chunk_size": 5, "floor_scale": 4, "attn_scale": 0.4}
 MIXTURE = dict(vocab_size=48, hidden_size=16, intermediate_size=21, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
                pad_token_id=0, bos_token_id=2, eos_token_id=1, rope_parameters=dict(rope_type="default", rope_theta=100.0))
 DELTAS = dict(vocab_size=48, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=128, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
@@ -161,7 +173,8 @@ GEMMA4 = {**TINY, "num_hidden_layers": 3, "head_dim": 6, "global_head_dim": 16, 
 MOE = {**TINY, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 11}
 
 # Models with experts are written as transformers holds them, the experts stacked in one tensor.
-# gemma4_multimodal also holds a tensor of its vision tower, and matrices of keys that nothing reads.
+# gemma4_multimodal also holds a tensor of its vision tower, and matrices of keys that nothing reads; llama4_published two of what
+# reads images.
 # name: (configuration, what to do to config.json before it is written, prefix of tensor names to leave out or "old>new", sharded)
 VARIANTS = {
     "gpt_oss_default_rope": (GptOssConfig(**TINY, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=5, swiglu_limit=0.5, swiglu_alpha=1.3,
@@ -169,6 +182,13 @@ VARIANTS = {
     "qwen3_moe_stacked": (Qwen3MoeConfig(**MOE, norm_topk_prob=True, use_sliding_window=True, sliding_window=5), None, "", False),
     "qwen3_moe_dense_layers": (Qwen3MoeConfig(**{**MOE, "num_hidden_layers": 4}, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[3], attention_bias=True, tie_word_embeddings=True),
                                published_names, "", False),
+    "llama4_published": (Llama4TextConfig(**{**LLAMA4, "num_hidden_layers": 4}, num_experts_per_tok=1, interleave_moe_layer_step=2,
+                                          rope_parameters=dict(rope_type="llama3", rope_theta=50.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=1.0, original_max_position_embeddings=32)),
+                         published_llama4, ">language_model.", False),
+    "llama4_layer_types": (Llama4TextConfig(**{**LLAMA4, "num_hidden_layers": 3}, num_experts_per_tok=3, moe_layers=[0, 2], no_rope_layers=[1, 0, 1], use_qk_norm=False, attention_bias=True,
+                                            layer_types=["full_attention", "chunked_attention", "chunked_attention"], rope_parameters=dict(rope_type="default", rope_theta=50.0)), None, "", False),
+    "llama4_dense": (Llama4TextConfig(**{**LLAMA4, "num_local_experts": 0}, num_experts_per_tok=0, interleave_moe_layer_step=0, moe_layers=[], no_rope_layers=[1, 1], layer_types=["full_attention"] * 2,
+                                      attn_temperature_tuning=False, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=50.0)), None, "", False),
     "gemma4_multimodal": (Gemma4TextConfig(**{**GEMMA4, "num_hidden_layers": 5}, hidden_size_per_layer_input=6, vocab_size_per_layer_input=61, num_kv_shared_layers=2, use_double_wide_mlp=False,
                                            final_logit_softcapping=2.0, layer_types=["full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]),
                           multimodal_gemma4, "model.>model.language_model.", False),
@@ -378,6 +398,8 @@ def make_variant(name):
         layers = "model.language_model.layers."
         unread = {f"{layers}{i}.self_attn.{m}.weight": tensors[f"{layers}{giver}.self_attn.{m}.weight"] for i, giver in ((3, 2), (4, 0)) for m in ("k_proj", "v_proj", "k_norm")}
         tensors.update(unread, **{"model.vision_tower.patch_embedder.input_proj.weight": torch.zeros(8, 12)})
+    if name == "llama4_published":
+        tensors.update({"vision_model.class_embedding": torch.zeros(8), "multi_modal_projector.linear_1.weight": torch.zeros(24, 8)})
     write_weights(folder, tensors, sharded)
     report(name, golden, far)
 
@@ -491,6 +513,15 @@ def gpt_oss_experts(experts, x, indices, weights):
     return out
 
 
+def llama4_experts(experts, rows):
+    """What Llama4TextExperts computes, likewise. rows: those of every expert, one expert after the other."""
+    out = []
+    for e, x in enumerate(rows.chunk(experts.num_experts)):
+        gate, up = F.linear(x, experts.gate_up_proj[e].T).chunk(2, -1)
+        out.append(F.linear(up * experts.act_fn(gate), experts.down_proj[e].T))
+    return torch.cat(out)
+
+
 def golden_model(name, dtype, wide):
     """The golden model with weights rounded to dtype, as a function from ids to logits and hidden states."""
     folder = MODELS / name / "model"
@@ -504,10 +535,12 @@ def golden_model(name, dtype, wide):
             p.copy_(p.to(dtype).float())
     model = model.to(wide)
     for label, p in model.named_parameters():
-        p.is_router = label.endswith(("mlp.gate.weight", "mlp.router.weight"))  # routers multiply in full precision
+        p.is_router = label.endswith(("mlp.gate.weight", "router.weight"))  # routers multiply in full precision
     for part in model.modules():
         if type(part).__name__ == "GptOssExperts":
             part.forward = lambda *how, part=part: gpt_oss_experts(part, *how)
+        if type(part).__name__ == "Llama4TextExperts":
+            part.forward = lambda *how, part=part: llama4_experts(part, *how)
     return lambda ids: run(model, ids)
 
 

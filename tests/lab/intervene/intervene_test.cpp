@@ -451,7 +451,7 @@ INSTANTIATE_TEST_SUITE_P(Models, AnyEdit,
                          testing::Values("gpt2_a", "gemma2", "llama", "qwen2", "classic_pre", "classic_post", "smollm3",
                                          "granite", "phi3", "glm4", "gpt_neo", "gpt_neox", "gptj", "opt", "phi", "bloom",
                                          "cohere", "command_r_plus", "falcon", "falcon_40b", "phimoe", "ernie4_5", "hunyuan",
-                                         "lfm2", "gemma4", "gemma4_moe", "llama_q8_0", "llama_q4_0"),
+                                         "lfm2", "gemma4", "gemma4_moe", "llama4", "llama_q8_0", "llama_q4_0"),
                          [](const auto& test) { return test.param; });
 
 TEST(Interventions, NameHeadsOfLayersWithAttention) {

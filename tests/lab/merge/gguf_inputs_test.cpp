@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Every, GgufInput,
                                          "qwen2", "qwen3", "qwen3_moe", "olmo2", "olmo3", "smollm3", "granite", "phi3", "glm4",
                                          "gpt_neox", "starcoder2", "stablelm", "phi", "olmoe", "bloom", "cohere",
                                          "command_r_plus", "falcon", "falcon_40b", "phimoe", "exaone4", "ernie4_5", "hunyuan",
-                                         "glm4_moe"),
+                                         "glm4_moe", "llama4"),
                          [](const auto& test) { return std::string(test.param); });
 
 // Blocks are widened; what comes out has a type of its own.

@@ -367,9 +367,10 @@ PictureJson data_of_reach(Studio& studio) {
   const bool windows = std::any_of(facts.windows.begin(), facts.windows.end(), [](int64_t w) { return w != kNoWindow; });
   PictureJson p = present(
       windows
-          ? std::string("What the last token can see in each layer. A window layer sees the nearest "
-                        "tokens only, and its cache is a ring of whole pages that holds them and the tokens of one step; "
-                        "through the layers before, content from further back still arrives.") +
+          ? std::string("What the last token can see in each layer. A window layer sees the ") +
+                (facts.chunked ? "tokens of the same chunk" : "nearest tokens") +
+                std::string(" only, and its cache is a ring of whole pages that holds them and the tokens of one step; "
+                            "through the layers before, content from further back still arrives.") +
                 (facts.conv_layers.empty() ? std::string()
                                            : " The convolution of " + facts.conv_layers_text() + " sees its taps in this way.")
       : facts.recurrent
@@ -379,6 +380,7 @@ PictureJson data_of_reach(Studio& studio) {
       "");
   p["nTokens"] = n;
   p["contextLength"] = s.context_length;
+  p["chunked"] = facts.chunked;
   p["layers"] = PictureJson::array();
   // What the cache of decoding allocates: a ring of whole pages holds more than its window.
   std::vector<CacheLayer> cache_layers = studio.engine.model().cache_layers(studio.engine.decoding_types());
@@ -390,11 +392,10 @@ PictureJson data_of_reach(Studio& studio) {
   for (size_t l = 0; l < facts.windows.size(); ++l) {
     const int64_t window = facts.windows[l];
     const bool is_global = window == kNoWindow;
-    const auto reach_back = [&](int64_t from) { return is_global ? 0 : std::max<int64_t>(0, from - window + 1); };
+    const auto reach_back = [&](int64_t from) { return facts.first_seen(window, from); };
     // What a token of the layer before has received, the last one receives through the first token it sees here.
     receives = reach_back(receives);
-    // The next token, at position n, sees window - 1 earlier ones.
-    const int64_t cached = is_global ? n : std::min(n, window - 1);
+    const int64_t cached = n - reach_back(n);  // those before it that the next token sees
     const KvCache own = cache_of({cache_layers[l]});
     const size_t each = own.bytes_per_position();  // 0: the layer reads the keys and values of another
     const int64_t room = is_global   ? s.context_length

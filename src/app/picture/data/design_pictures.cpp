@@ -26,7 +26,8 @@ std::string windows_text(const ModelFacts& facts) {
       ++layers[facts.windows[static_cast<size_t>(layer)]];
   std::string text;
   for (const auto& [window, count] : layers)
-    text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", window, count, facts.shape.n_layers);
+    text += fmt::format("{}{}{} in {} of {} layers", text.empty() ? "" : ", ", facts.chunked ? "chunks of " : "", window, count,
+                        facts.shape.n_layers);
   if (!facts.conv_layers.empty())
     text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", facts.recurrent ? "recurrence" : "convolution",
                         facts.conv_layers.size(), facts.shape.n_layers);
@@ -245,8 +246,9 @@ PictureJson data_of_masks(Studio& studio) {
           "Which of {} positions each position may look at: down the position that looks, across the one that is looked at, "
           "{} to a cell. Nothing right of the diagonal, which comes later. {}",
           n, plural(per_bin, "position"),
-          local ? "A layer with a window sees a band along the diagonal and nothing before it."
-                : "No layer of this model has a window: every one sees all that came before."),
+          facts.chunked ? "A layer with chunks sees triangles along the diagonal: a position sees its own chunk up to itself."
+          : local       ? "A layer with a window sees a band along the diagonal and nothing before it."
+                        : "No layer of this model has a window: every one sees all that came before."),
       "");
   p["positions"] = n;
   p["perCell"] = per_bin;
@@ -257,8 +259,7 @@ PictureJson data_of_masks(Studio& studio) {
     int64_t seen = 0, all = 0;
     for (int64_t i = row * per_bin; i < std::min(n, (row + 1) * per_bin); ++i) {
       const int64_t begin = column * per_bin, end = std::min(n, begin + per_bin);
-      const int64_t first = window == kNoWindow ? 0 : std::max<int64_t>(0, i - window + 1);
-      seen += std::max<int64_t>(0, std::min(end, i + 1) - std::max(begin, first));
+      seen += std::max<int64_t>(0, std::min(end, i + 1) - std::max(begin, facts.first_seen(window, i)));
       all += end - begin;
     }
     return all == 0 ? 0.0 : static_cast<double>(seen) / static_cast<double>(all);
@@ -274,17 +275,19 @@ PictureJson data_of_masks(Studio& studio) {
     for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer)
       if (facts.attends(layer) && facts.windows[static_cast<size_t>(layer)] == window) layers.push_back(layer);
     const int64_t within = window == kNoWindow ? n : std::min(window, n);
-    const int64_t pairs = within * (within + 1) / 2 + (n - within) * within;
+    int64_t pairs = 0;
+    for (int64_t i = 0; i < n; ++i) pairs += i + 1 - facts.first_seen(window, i);
+    const std::string sees = window == kNoWindow ? "everything before" : facts.chunked ? "its chunk of" : "the last";
     p["masks"].push_back(
         {{"layers", layers_text(layers)},
          {"window", window == kNoWindow ? PictureJson(nullptr) : PictureJson(window)},
-         {"sees", window == kNoWindow ? std::string("everything before") : fmt::format("the last {}", window)},
+         {"sees", window == kNoWindow ? sees : fmt::format("{} {}", sees, window)},
          {"pairs", pairs},
          {"share", number(static_cast<double>(pairs) / (0.5 * static_cast<double>(n) * static_cast<double>(n + 1)))},
          {"kept", within},
          {"cells", table(cells)}});
     alt += fmt::format("{}{}: {}, {} pairs.", alt.empty() ? "" : " ", layers_text(layers),
-                       window == kNoWindow ? "everything before" : fmt::format("the last {}", plural(window, "position")), pairs);
+                       window == kNoWindow ? sees : fmt::format("{} {}", sees, plural(window, "position")), pairs);
   }
   alt[0] = 'L';
   p["alt"] = alt;

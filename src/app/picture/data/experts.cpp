@@ -80,6 +80,7 @@ PictureJson one_layer_of(const Studio& studio, int64_t first) {
 
 std::string how_weighed(const ExpertSpec& spec) {
   if (spec.near) return "A weight is the share of a chosen expert among those whose scores are near to it.";
+  if (spec.weighs_inputs) return "A weight is the sigmoid of a chosen expert's score, and multiplies what the expert reads.";
   return spec.softmax_over_all && !spec.renormalize ? "A weight is the probability of a chosen expert."
                                                     : "The weights are the probabilities of the chosen experts, divided by "
                                                       "their sum.";

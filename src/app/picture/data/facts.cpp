@@ -55,6 +55,7 @@ ModelFacts facts_of(const Model& model) {
                                                                  : NormPlace::written;
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
     const std::optional<RopeSpec> rope = model.layer(layer).rope;
+    facts.chunked = facts.chunked || model.layer(layer).attention.chunked;
     if (!rope && facts.attends(layer)) facts.still_layers.push_back(layer);
     if (rope && facts.rope && rope != facts.rope && !facts.other_rope) facts.other_rope = rope;
     if (rope && !facts.rope) facts.rope = rope;

@@ -27,6 +27,7 @@ struct ModelFacts {
   NamedParameters parameters;
   std::string family_title;          // "Gemma 2"
   std::vector<int64_t> windows;      // of each layer; kNoWindow: global; of a convolution: its taps
+  bool chunked = false;              // windows are chunks: a position sees those of its own chunk
   std::vector<int64_t> conv_layers;  // those with a convolution, or a recurrence, in the place of attention
   bool recurrent = false;            // it is a recurrence
   int64_t attention_layer = 0;       // the first of the others
@@ -48,6 +49,10 @@ struct ModelFacts {
   Activation activation = Activation::none;
 
   bool attends(int64_t layer) const;
+  /// The first position that one sees in a layer with such a window.
+  int64_t first_seen(int64_t window, int64_t position) const {
+    return vitrine::first_seen({.window = window, .chunked = chunked}, position);
+  }
   /// "layers 0 and 2": those with a convolution.
   std::string conv_layers_text() const;
   bool norms_writes() const { return norm_place == NormPlace::both || norm_place == NormPlace::written; }

@@ -184,7 +184,7 @@ class Observer final : public Listener {
       for (int64_t i = 0; i < pattern.dim(1); ++i) {
         const float* weights = pattern.row<float>(head) + i * pattern.dim(2);
         keep_row(kept, head, first + i, weights);
-        measure_row(kept, static_cast<size_t>(head), first + i, weights, window);
+        measure_row(kept, static_cast<size_t>(head), first + i, weights, facts_.first_seen(window, first + i));
       }
     });
   }
@@ -219,8 +219,8 @@ class Observer final : public Listener {
     }
   }
 
-  static void measure_row(LayerPatterns& kept, size_t head, int64_t target, const float* weights, int64_t window) {
-    const int64_t first = window == kNoWindow ? 0 : std::max<int64_t>(0, target - window + 1), seen = target - first + 1;
+  static void measure_row(LayerPatterns& kept, size_t head, int64_t target, const float* weights, int64_t first) {
+    const int64_t seen = target - first + 1;
     if (target == 0) return;
     kept.on_first[head] += static_cast<double>(weights[0]);
     kept.on_previous[head] += static_cast<double>(weights[target - 1]);

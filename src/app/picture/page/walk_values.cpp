@@ -69,7 +69,8 @@ PictureJson expert_values(const std::optional<ExpertSpec>& experts) {
           {"slope", experts->slope},
           {"softmax_over_all", experts->softmax_over_all},
           {"renormalize", experts->renormalize},
-          {"near", experts->near ? PictureJson(*experts->near) : PictureJson(nullptr)}};
+          {"near", experts->near ? PictureJson(*experts->near) : PictureJson(nullptr)},
+          {"weighs_inputs", experts->weighs_inputs}};
 }
 
 PictureJson nearest_embeddings(const PictureJson& pictures) {
@@ -375,6 +376,7 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"recurrent", facts.recurrent},
           {"windowed_layers", std::count_if(windows.begin(), windows.end(), [](int64_t w) { return w != kNoWindow; })},
           {"window", of_one_size ? windows[0] : kNoWindow},
+          {"chunked", facts.chunked},
           {"sinks", facts.sinks},
           {"attention_softcap", facts.attention_softcap},
           {"final_softcap", facts.final_softcap},

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/plural.h"
+#include "ops/attention.h"
 #include "picture/svg/drawings.h"
 
 namespace vitrine {
@@ -123,8 +124,10 @@ Svg svg_of_reach(const PictureView& c) {
   int64_t receives = context - 1;
   for (size_t l = 0; l < layers.size(); ++l) {
     const double y = 30 + 16 * static_cast<double>(l);
-    const int64_t window = layers[l].at("window"), sees = window == 0 ? 0 : std::max<int64_t>(0, context - window);
-    receives = window == 0 ? 0 : std::max<int64_t>(0, receives - window + 1);
+    const int64_t window = layers[l].at("window");
+    const AttentionSpec spec{.window = window, .chunked = c.picture.at("chunked")};
+    const int64_t sees = first_seen(spec, context - 1);
+    receives = first_seen(spec, receives);
     svg.text(132, y + 11, window == 0 ? fmt::format("layer {} global", l) : fmt::format("layer {} window {}", l, window),
              Anchor::end, "ink", 11);
     svg.rect(x.at(static_cast<double>(receives)), y, x.at(n) - x.at(static_cast<double>(receives)), 12, "s4",
