@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Every, GoldenAdapter, testing::ValuesIn(golden_adapters
 
 // A GGUF file spells tensors otherwise and holds the rows of q and k of a Llama in another order.
 TEST(Adapter, StandsBesideGgufFiles) {
-  for (const std::string name : {"gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral"}) {
+  for (const std::string name : {"gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral", "llama4"}) {
     SCOPED_TRACE(name);
     const Scratch scratch;
     const Checkpoint gold = golden_numbers(name);
