@@ -126,6 +126,7 @@ TEST(RowAdapters, OnEveryMatrixEqualThoseAtTheWeights) {
   for (const auto& entry : std::filesystem::directory_iterator(std::string(VITRINE_GOLDEN) + "/models"))
     if (entry.is_directory()) models.push_back(entry.path() / "model");
   for (const std::string& name : golden_folders("variants")) models.push_back(std::string(VITRINE_GOLDEN) + "/variants/" + name);
+  for (const std::string& name : golden_folders("roformer")) models.push_back(std::string(VITRINE_GOLDEN) + "/roformer/" + name);
   ASSERT_GT(models.size(), 40U);
   for (const std::string& name : models) {
     SCOPED_TRACE(name);
