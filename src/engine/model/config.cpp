@@ -210,7 +210,7 @@ DecoderConfig read_decoder(const ModelConfig& config, const char* family, const 
 }
 
 ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
-                        std::optional<int64_t> d_ff_fallback) {
+                        std::optional<int64_t> d_ff_fallback, std::optional<int64_t> layers) {
   constexpr int64_t kMost = 4096, kMostInAll = 1 << 17;  // they are made before any weight is looked for
   ExpertSpec experts;
   experts.count = keys.positive("num_local_experts", {"num_experts", "n_routed_experts", "moe_num_experts", "expert_count"});
@@ -219,7 +219,7 @@ ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std
   if (experts.count > kMost)
     keys.fail("num_local_experts",
               "is more than the " + std::to_string(kMost) + " experts a layer may have; is the file damaged?");
-  const int64_t n_layers = read_layers(keys, "num_hidden_layers", {"block_count"});
+  const int64_t n_layers = layers ? *layers : read_layers(keys, "num_hidden_layers", {"block_count"});
   check_product(keys, "num_local_experts", "n_experts * n_layers", experts.count, n_layers, kMostInAll);
   if (experts.per_row > experts.count)
     keys.fail("num_experts_per_tok", "is more than the " + std::to_string(experts.count) + " experts there are");

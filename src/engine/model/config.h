@@ -109,9 +109,10 @@ double read_dropout(const ConfigReader& keys, std::string_view key, double fallb
 double read_softcap(const ModelConfig& config, const char* key, double absent);
 
 /// Experts' number, choices and sizes from num_experts / num_local_experts, num_experts_per_tok and `d_ff_key`, or GGUF's
-/// expert_*. Errors: FileError for more choices than experts, or absurd numbers of them.
+/// expert_*. layers: their number, where no key has it. Errors: FileError for more choices than experts, or absurd numbers of
+/// them.
 ExpertSpec read_experts(const ConfigReader& keys, std::string_view d_ff_key, std::string_view gguf_d_ff_key,
-                        std::optional<int64_t> d_ff_fallback = {});
+                        std::optional<int64_t> d_ff_fallback = {}, std::optional<int64_t> layers = {});
 /// Which layers have one MLP for all rows instead: all but every decoder_sparse_step-th, and those of mlp_only_layers. GGUF has
 /// no key for them.
 std::vector<bool> read_dense_layers(const ModelConfig& config, int64_t n_layers);

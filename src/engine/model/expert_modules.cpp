@@ -13,7 +13,8 @@ using Lines = std::map<const Weight*, const TensorLine*>;
 std::string module_of(const std::string& name, int64_t layer) {
   const std::string number = "." + std::to_string(layer) + ".";
   const size_t at = name.find(number), end = at == std::string::npos ? 0 : at + number.size();
-  if (name.compare(end, 13, "feed_forward.") == 0) return name.substr(0, end) + "feed_forward.experts.";
+  for (const std::string part : {"feed_forward.", "mixer."})
+    if (name.compare(end, part.size(), part) == 0) return name.substr(0, end) + part + "experts.";
   return name.substr(0, end) + (name.compare(end, 8, "experts.") == 0 ? "experts." : "mlp.experts.");
 }
 
@@ -24,7 +25,7 @@ void add_matrix(Module& m, const Lines& lines, const Weight& weight) {
   m.part_sizes.push_back(weight.out);
 }
 
-// Gate and up of one expert, or both in one matrix.
+// Gate and up of one expert, or both in one matrix; without gates up alone.
 Module gate_up_module(const Lines& lines, std::span<const Expert> experts, const ExpertSpec& spec) {
   Module m;
   const bool apart = static_cast<bool>(experts[0].gate);
@@ -72,7 +73,7 @@ std::vector<Module> expert_modules(const OpenedModel& opened) {
       m.exchanged = stored.layout.by_columns && spec.limit == 0;
       modules.push_back(std::move(m));
     };
-    add(gate_up_module(lines, experts, spec), "gate_up_proj");
+    add(gate_up_module(lines, experts, spec), spec.gated ? "gate_up_proj" : "up_proj");
     add(down_module(lines, experts), "down_proj");
   }
   return modules;

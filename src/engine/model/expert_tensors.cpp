@@ -2,8 +2,9 @@
 
 namespace vitrine {
 
-void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names) {
+void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names, int64_t width) {
   const Dim D = list.size.D, E{"n_experts", spec.count}, F{"d_ff of an expert", spec.d_ff};
+  const Dim R = width > 0 ? Dim{"width of experts", width} : D;
   const auto n = static_cast<int>(spec.count);
   const std::string experts = names.experts;
   const std::string gate_in = names.gate_in_of_all.empty() ? experts + ".gate_up_proj" : names.gate_in_of_all;
@@ -26,9 +27,13 @@ void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool st
       }
       list.add(weight, ours + our, stacked ? together : alone, gguf, out, in, layout);
     };
-    add(expert.gate, "W_gate", names.gate, gate_in, "ffn_gate_exps.weight", 0, 2, F, D);
-    add(expert.in, "W_in", names.in, gate_in, "ffn_up_exps.weight", 1, 2, F, D);
-    add(expert.out, "W_out", names.out, all_out, "ffn_down_exps.weight", 0, 1, D, F);
+    if (names.gate != nullptr) {
+      add(expert.gate, "W_gate", names.gate, gate_in, "ffn_gate_exps.weight", 0, 2, F, R);
+      add(expert.in, "W_in", names.in, gate_in, "ffn_up_exps.weight", 1, 2, F, R);
+    } else {
+      add(expert.in, "W_in", names.in, experts + "." + names.in, "ffn_up_exps.weight", 0, 1, F, R);
+    }
+    add(expert.out, "W_out", names.out, all_out, "ffn_down_exps.weight", 0, 1, R, F);
   }
 }
 

@@ -8,7 +8,7 @@ namespace vitrine {
 struct ExpertNames {
   const char* router = "mlp.gate";      // and ".weight"
   const char* experts = "mlp.experts";  // of one expert: and ".<e>.<matrix>.weight"
-  const char *gate = "gate_proj", *in = "up_proj", *out = "down_proj";
+  const char *gate = "gate_proj", *in = "up_proj", *out = "down_proj";  // gate null: experts have none
   // Of tensors that hold those of all, where that is not `experts`.gate_up_proj and `experts`.down_proj:
   std::string gate_in_of_all = {}, out_of_all = {};
   bool by_columns = false;  // stacked tensors are [E, D, 2 F] and [E, F, D]
@@ -16,8 +16,10 @@ struct ExpertNames {
 
 /// Adds "mlp.W_router" and, for each expert, "mlp.experts.<e>.W_gate", "W_in" and "W_out".
 /// GGUF stacks each of them over the experts. A Hugging Face file has a tensor each, or, if `stacked`, as transformers 5 holds
-/// them, `experts`.gate_up_proj [E, 2 F, D], with an expert's gate before its up, and `experts`.down_proj [E, D, F].
-void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names = {});
+/// them, `experts`.gate_up_proj [E, 2 F, D], with an expert's gate before its up, and `experts`.down_proj [E, D, F]; without
+/// gates `experts`.up_proj [E, F, D]. width: of what they read and give, if it is not D.
+void add_experts(PartList& list, ExpertMlp& mlp, const ExpertSpec& spec, bool stacked, const ExpertNames& names = {},
+                 int64_t width = 0);
 
 /// Adds "mlp.correction" of the router's scores, and makes it part of the layer's ExpertSpec. as_row: the Hugging Face file has
 /// it as [1, E].

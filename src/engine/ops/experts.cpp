@@ -85,6 +85,24 @@ Tensor hook_choices(Context& ctx, std::string_view name, const Tensor& sorted, c
   return by_experts(ctx, ctx.hook(name, by_rows(ctx, sorted, rows)), rows);
 }
 
+// x [T K, D], sorted by expert -> [T K, F]
+Tensor hidden_units(Context& ctx, const Tensor& x, const ExpertRows& rows, std::span<const Expert> experts,
+                    const ExpertSpec& spec) {
+  if (!spec.gated) {
+    const Tensor pre = hook_choices(ctx, "hook_pre", expert_products(ctx, x, rows, experts, {&Expert::in})[0], rows);
+    return activation(ctx, pre, spec.activation);
+  }
+  Tensor up, gate;
+  if (experts[0].gate.out > 0) {
+    std::tie(up, gate) = std::tuple_cat(expert_products(ctx, x, rows, experts, {&Expert::in, &Expert::gate}));
+  } else {
+    std::tie(gate, up) = split_pairs(ctx, expert_products(ctx, x, rows, experts, {&Expert::in})[0]);
+  }
+  gate = hook_choices(ctx, "hook_pre", gate, rows);     // [T K, F]
+  up = hook_choices(ctx, "hook_pre_linear", up, rows);  // [T K, F]
+  return spec.limit > 0 ? clamped_gated(ctx, gate, up, spec.limit, spec.slope) : gated(ctx, gate, up, spec.activation);
+}
+
 }  // namespace
 
 Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const Weight& router, std::span<const Expert> experts,
@@ -100,16 +118,7 @@ Tensor expert_mlp(Context& ctx, std::string_view name, const Tensor& x, const We
   const ExpertRows rows = sort_by_expert(ctx, expert, x.rows(), spec.per_row, spec.count);
   Tensor sorted = sorted_rows(ctx, x, rows);  // [T K, D]
   if (spec.weighs_inputs) sorted = scale_rows(ctx, sorted, by_experts(ctx, weights, rows));
-  Tensor up, gate;
-  if (experts[0].gate.out > 0) {
-    std::tie(up, gate) = std::tuple_cat(expert_products(ctx, sorted, rows, experts, {&Expert::in, &Expert::gate}));
-  } else {
-    std::tie(gate, up) = split_pairs(ctx, expert_products(ctx, sorted, rows, experts, {&Expert::in})[0]);
-  }
-  gate = hook_choices(ctx, "hook_pre", gate, rows);     // [T K, F]
-  up = hook_choices(ctx, "hook_pre_linear", up, rows);  // [T K, F]
-  Tensor post = spec.limit > 0 ? clamped_gated(ctx, gate, up, spec.limit, spec.slope) : gated(ctx, gate, up, spec.activation);
-  post = hook_choices(ctx, "hook_post", post, rows);  // [T K, F]
+  const Tensor post = hook_choices(ctx, "hook_post", hidden_units(ctx, sorted, rows, experts, spec), rows);  // [T K, F]
   const Tensor out =
       hook_choices(ctx, "hook_expert_out", expert_products(ctx, post, rows, experts, {&Expert::out})[0], rows);  // [T K, D]
   const Tensor y = weighted_sum(ctx, out, spec.weighs_inputs ? ones(ctx, weights.shape()) : weights, rows);      // [T, D]

@@ -32,6 +32,7 @@ struct ExpertSpec {
   /// <= near.
   std::optional<double> near = {};
   Activation activation = Activation::silu;
+  bool gated = true;  // false: an expert is f(x W_inᵀ) W_outᵀ
   /// Above 0: the hidden layer is (up + 1) · gate · sigmoid(slope · gate) with gate <= limit and |up| <= limit (gpt-oss).
   double limit = 0, slope = 1.702;
   /// A row enters an expert multiplied by its weight, and what experts give is added as it is (Llama 4).
@@ -41,7 +42,7 @@ struct ExpertSpec {
 
 /// One expert's matrices. `in` may hold gate and up by turns: outputs 2i and 2i + 1 are gate i and up i; then there is no `gate`.
 struct Expert {
-  Weight gate, in;  // [d_ff, d_model] each, or `in` alone [2 d_ff, d_model]
+  Weight gate, in;  // [d_ff, d_model] each, or `in` alone [2 d_ff, d_model]; without gates `in` alone [d_ff, d_model]
   Weight out;       // [d_model, d_ff]
 };
 
@@ -73,7 +74,7 @@ struct RouterBalance {
 /// number.
 ///
 /// Hook points under `name`: hook_router_logits [rows, count]; hook_expert_indices [rows, per_row], numbers of experts, the
-/// best first; hook_expert_weights [rows, per_row]; hook_pre, hook_pre_linear, hook_post [rows, per_row, d_ff] and
+/// best first; hook_expert_weights [rows, per_row]; hook_pre, hook_pre_linear (with gates), hook_post [rows, per_row, d_ff] and
 /// hook_expert_out [rows, per_row, d_model] of each chosen expert, the last before its weight. Listening to those with three axes
 /// runs the stepwise form, whose numbers are those of the other. Replaced indices choose the experts and their weights.
 /// Backward: x, routed, the router and the scales through the weights, the experts, their adapters. The choice itself has no
