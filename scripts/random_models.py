@@ -141,6 +141,7 @@ def set_random_sizes(c, rng):
         c[experts] = rng.choice([2, 3, 4, 8])
         pick("num_experts_per_tok", *[k for k in (1, 2, 3) if k <= c[experts]])
         pick("top_k_experts", *[k for k in (1, 2, 3) if k <= c[experts]])
+    set_random_mixer(c, rng)
     rope = c.get("rope_parameters")
     for one in [rope] if isinstance(rope, dict) and "rope_type" in rope else rope.values() if isinstance(rope, dict) else []:
         if isinstance(one, dict) and one.get("rope_type") != "longrope":
@@ -152,6 +153,28 @@ def set_random_sizes(c, rng):
                                        dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=c["max_position_embeddings"] // 4),
                                        dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)]))
     return c
+
+
+def set_random_mixer(c, rng):
+    """Sizes of Mamba 2's mixer beside or among other layers."""
+    heads, width, groups, state, taps = rng.choice([2, 4, 6]), rng.choice([3, 4, 8]), rng.choice([1, 2]), rng.choice([3, 5, 8]), rng.choice([2, 3, 4])
+    flags, factor = (), lambda: rng.choice([1.0, 0.3, 0.7, 1.6])
+    if "mamba_d_ssm" in c:
+        c.update(mamba_n_heads=heads, mamba_d_head=width, mamba_n_groups=groups, mamba_d_ssm=heads * width, mamba_d_state=state, mamba_d_conv=taps)
+        flags = ("mamba_rms_norm", "mamba_norm_before_gate", "mamba_conv_bias", "mamba_proj_bias", "projectors_bias")
+        for key in [k for k in c if k.endswith("_multiplier")]:
+            c[key] = factor()
+        for key in [k for k in c if k.endswith("_multipliers")]:
+            c[key] = [factor() for _ in c[key]]
+    if "mamba_num_heads" in c:
+        c.update(mamba_num_heads=heads, mamba_head_dim=width, n_groups=groups, ssm_state_size=state, conv_kernel=taps, time_step_min=rng.choice([0.001, 0.1, 0.5]), moe_latent_size=rng.choice([None, 5, 12]),
+                 moe_shared_expert_intermediate_size=rng.choice([6, 11]), n_routed_experts=rng.choice([4, 8]), n_group=rng.choice([1, 2]),
+                 layers_block_type=[rng.choice(["linear_attention", "full_attention", "mlp", "moe"]) for _ in range(rng.choice([1, 3, 5]))])
+        c["topk_group"] = rng.randint(1, c["n_group"])
+        flags = ("use_conv_bias",)
+    for key in flags:
+        if rng.random() < 0.4:
+            c[key] = not c[key]
 
 
 def random_weights(model, rng):

@@ -107,6 +107,7 @@ nb::dict describe_layer(const Session& session, int64_t layer) {
   d["experts"] = spec.experts.has_value();
   d["norms_after"] = spec.norms_after;
   d["residual_scale"] = spec.residual_scale;
+  d["mlp_scale"] = spec.mlp_scale;
   d["stream_scale"] = spec.stream_scale;
   d["per_layer"] = spec.per_layer_dim > 0;
   return d;

@@ -182,7 +182,7 @@ class ActivationCache(Mapping[str, Floats]):
         if neuron_slice is not None:
             which = np.atleast_1d(np.arange(W_out.shape[0])[_index(neuron_slice)])
             post, W_out = post[..., which], W_out[which]
-        factor = np.float32(self._model._facts(layer)["residual_scale"])
+        factor = np.float32(self._model._facts(layer)["mlp_scale"])
         onto = _directions(project_output_onto, self._model.config.d_model)
         result: Floats = post[..., None] * (W_out if onto is None else W_out @ onto) * factor
         return result[..., 0] if _is_vector(project_output_onto) else result
@@ -262,10 +262,9 @@ class ActivationCache(Mapping[str, Floats]):
         parts = self._embeds(layer, pos_slice) if incl_embeds else []
         for i in range(layer + (1 if mlp_input else 0)):
             if mode != "mlp":
-                parts.append((f"{i}_attn_out", self._part(f"blocks.{i}.hook_attn_out", i, layer, pos_slice)))
-            has_mlp = f"blocks.{i}.hook_mlp_out" in self._model.hook_names  # a Mamba layer has none
-            if mode != "attn" and i < layer and has_mlp:
-                parts.append((f"{i}_mlp_out", self._part(f"blocks.{i}.hook_mlp_out", i, layer, pos_slice)))
+                parts += self._written_by("attn_out", i, layer, pos_slice) + self._written_by("ssm_out", i, layer, pos_slice)
+            if mode != "attn" and i < layer:
+                parts += self._written_by("mlp_out", i, layer, pos_slice)
             if mode == "all" and i < layer:
                 parts += self._per_layer(i, layer, pos_slice)
         return self._finished(parts, layer, mlp_input, apply_ln, pos_slice, return_labels)
@@ -378,7 +377,10 @@ class ActivationCache(Mapping[str, Floats]):
         if expand_neurons:
             parts += self._neurons(layer, pos_slice, None, onto, reading)
         else:
-            parts += small([(f"{i}_mlp_out", self._part(f"blocks.{i}.hook_mlp_out", i, layer, pos_slice)) for i in range(layer)])
+            for i in range(layer):
+                parts += small(self._written_by("mlp_out", i, layer, pos_slice))
+        for i in range(heads_to):
+            parts += small(self._written_by("ssm_out", i, layer, pos_slice))
         for i in range(layer):
             parts += small(self._per_layer(i, layer, pos_slice))
         parts += small(self._embeds(layer, pos_slice))
@@ -489,6 +491,11 @@ class ActivationCache(Mapping[str, Floats]):
         names = ["embed", *(["pos_embed"] if "hook_pos_embed" in self._model.hook_names else [])]
         return [(name, self._part("hook_" + name, 0, layer, pos_slice)) for name in names]
 
+    def _written_by(self, what: str, i: int, layer: int, pos_slice: Positions) -> list[tuple[str, Floats]]:
+        """What layer i adds by one of its sub-layers, which it may lack."""
+        name = f"blocks.{i}.hook_{what}"
+        return [(f"{i}_{what}", self._part(name, i, layer, pos_slice))] if name in self._model.hook_names else []
+
     def _per_layer(self, i: int, layer: int, pos_slice: Positions) -> list[tuple[str, Floats]]:
         if not self._model._facts(i)["per_layer"]:
             return []
@@ -498,7 +505,8 @@ class ActivationCache(Mapping[str, Floats]):
         """The factor between what a sub-layer's matrix gives and what is added to the stream: a norm with the scale of the run and
         the family's factors. [batch, position, 1 …, d_model or 1], `axes` of them before the last.
         """
-        factor = np.float32(self._model._facts(i)["residual_scale"]) * self._factor(i, layer)
+        facts = self._model._facts(i)
+        factor = np.float32(facts["residual_scale" if norm == "ln1_post" else "mlp_scale"]) * self._factor(i, layer)
         name = f"blocks.{i}.{norm}"
         if name + ".w" not in self._model._names:
             return np.full(1, factor, np.float32)

@@ -150,7 +150,8 @@ class LayerFacts(TypedDict):
     norm_eps: float
     experts: bool
     norms_after: bool  # they normalize the residual stream itself, after each sub-layer
-    residual_scale: float  # of what a sub-layer adds
+    residual_scale: float  # of what attention adds
+    mlp_scale: float  # of what the MLP adds
     stream_scale: float  # of the whole residual stream, by this layer
     per_layer: bool  # it adds a per-layer embedding
 

@@ -159,10 +159,10 @@ def accumulated_bias(
         raise InputError(f"the MLP of layer {layer} reads the stream that its attention reads; leave mlp_input out")
     total = np.zeros(model.config.d_model, np.float32)
     for i in range(layer + (1 if mlp_input else 0)):
-        scale = np.float32(model._facts(i)["residual_scale"])
+        facts = model._facts(i)
         for name in ("attn.b_O", *(("mlp.b_out",) if include_mlp_biases and i < layer else ())):
             if f"blocks.{i}.{name}" in model._names:
-                total += weight(model, f"blocks.{i}.{name}") * scale
+                total += weight(model, f"blocks.{i}.{name}") * np.float32(facts["residual_scale" if name == "attn.b_O" else "mlp_scale"])
     return total
 
 

@@ -227,6 +227,11 @@ std::optional<ConfigReader> ConfigReader::find_object(std::string_view key, Name
 
 bool ConfigReader::mentions(std::string_view key) const { return object_->contains(key); }
 
+bool ConfigReader::is_text(std::string_view key) const {
+  const auto found = object_->find(std::string(key));
+  return found != object_->end() && found->is_string();
+}
+
 bool ConfigReader::has(std::string_view key) const {
   const auto found = object_->find(std::string(key));
   return found != object_->end() && !found->is_null();

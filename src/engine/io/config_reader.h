@@ -57,6 +57,8 @@ class ConfigReader {
   bool has(std::string_view key) const;
   /// Present, be it as null (sliding_window: null says more than silence). Does not count as reading.
   bool mentions(std::string_view key) const;
+  /// A string, where another kind of value may stand, too ("auto"). Does not count as reading.
+  bool is_text(std::string_view key) const;
   /// Marks keys that change no number (transformers_version, use_cache) as read.
   void ignore(Names keys) const;
   /// Keys of this object, and of the objects found in it, that nobody read or ignored and that are not null; sorted.

@@ -93,6 +93,17 @@ std::vector<int64_t> rows_of_parts(const OpenedModel& opened, const FileTensor& 
 
 // llama.cpp adapts the embedding of tokens and no other.
 bool is_other_lookup(const TensorLine& line) { return is_lookup(line) && line.ours != "W_E"; }
+// What GGUF multiplies each output by that our model keeps apart, as rows_of_parts() orders them; empty: 1.
+std::vector<float> factors_of_parts(const FileTensor& tensor, int64_t out) {
+  std::vector<float> factors;
+  bool any = false;
+  for (const TensorLine* part : tensor.parts) {
+    if (std::ssize(factors) >= out) break;
+    any = any || part->layout.gguf_factors;
+    for (int64_t i = 0; i < part->out.size; ++i) factors.push_back(part->layout.gguf_factors.apply(1, i));
+  }
+  return any ? factors : std::vector<float>();
+}
 
 struct GgufAdapterFile {
   explicit GgufAdapterFile(const std::string& path) : file(open_gguf(path)) {
@@ -170,6 +181,9 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
           to_b[(row / m.out * m.out + rows[static_cast<size_t>(row % m.out)]) * rank + k] =
               from_b[static_cast<size_t>(row * rank + k)];
     }
+    const std::vector<float> factors = factors_of_parts(tensor, m.out);
+    for (size_t row = 0; row < factors.size(); ++row)
+      for (int64_t k = 0; k < rank; ++k) to_b[static_cast<int64_t>(row) * rank + k] /= factors[row];
     used.insert({a->name, b->name});
     parts.modules.push_back(std::move(m));
   }
@@ -262,9 +276,11 @@ void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const
           for (int64_t i = 0; i < m.in; ++i) a.push_back(k < low.A.out ? low.A.at<float>(k, placed(columns, i)) : 0.0f);
       const std::vector<int64_t> rows = our_rows(opened, *tensor.parts[p]);
       const double factor = low.scale / (alpha / static_cast<double>(rank));  // one alpha for the whole file
+      const GgufFactors& held = tensor.parts[p]->layout.gguf_factors;
       for (int64_t row = 0; row < low.B.out; ++row)
         for (int64_t k = 0; k < rank; ++k)
-          b.push_back(k < low.B.in ? static_cast<float>(factor * low.B.at<double>(placed(rows, row), k)) : 0.0f);
+          b.push_back(k < low.B.in ? held.apply(static_cast<float>(factor * low.B.at<double>(placed(rows, row), k)), placed(rows, row))
+                                   : 0.0f);
       ++written;
     }
     out /= n_experts;

@@ -105,14 +105,18 @@ void check_keys(const OpenedModel& opened, const std::string& architecture, Json
   keys["tie_word_embeddings"] = model.shape().tied;
   keys["attention_bias"] = has_tensor(model, "blk.0.attn_q.bias");
   keys["head_bias"] = has_tensor(model, "output.bias");
-  keys["mlp_bias"] = has_tensor(model, "blk.0.ffn_up.bias");
+  keys["mlp_bias"] = std::any_of(model.tensors().begin(), model.tensors().end(),
+                                 [](const TensorLine& line) { return line.gguf.ends_with(".ffn_up.bias"); });
   keys["joined_projections"] = std::any_of(model.tensors().begin(), model.tensors().end(),
                                            [](const TensorLine& line) { return line.gguf.ends_with(".ssm_in.weight"); });
   keys["use_qk_norm"] = has_tensor(model, "blk.0.attn_q_norm.weight");
+  keys["use_ssm_norm"] = has_tensor(model, "blk.0.ssm_norm.weight");
   keys["num_ln_in_parallel_attn"] = has_tensor(model, "blk.0.attn_norm_2.weight") ? 2 : 1;
   keys["attention_k_eq_v"] = has_keys_as_values(model);
   const std::unique_ptr<Model> read = model_from_gguf_keys(architecture, std::move(keys), rope, path);
-  check_same_model(model, *read, {path, "GGUF's metadata can only say", kNoForm});
+  const bool scaled = std::any_of(model.tensors().begin(), model.tensors().end(),
+                                  [](const TensorLine& line) { return bool(line.layout.gguf_factors); });
+  check_same_model(model, *read, {path, "GGUF's metadata can only say", kNoForm, scaled});
   const std::vector<FileTensor> has = file_tensors(model, true), gets = file_tensors(*read, true);
   for (size_t i = 0; i < std::max(has.size(), gets.size()); ++i) {
     const auto text = [&](const std::vector<FileTensor>& list) {

@@ -18,8 +18,8 @@
 namespace vitrine {
 namespace {
 
-constexpr MambaKeys kGraniteMamba{
-    {"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256}, {"mamba_d_head", 0}, {"mamba_d_conv", 4}};
+constexpr MambaKeys kGraniteMamba{{"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256},
+                                  {"mamba_d_head", 0},    {"mamba_d_conv", 4},   true};
 constexpr const char* kHybrid =
     "granitehybrid";  // GGUF's name of those with Mamba layers or experts, and ours; config.json has one for all
 
@@ -217,7 +217,7 @@ std::unique_ptr<Model> read_granitemoehybrid(const ModelConfig& config) {
                 "times mamba_d_head must be mamba_expand * hidden_size (" + std::to_string(expand * c.d_model) + ")");
     c.mixer.norm = c.norm;
     c.mixer.activation = c.activation;
-    c.mixer.bias = keys.flag("mamba_proj_bias", {}, false);
+    c.mixer.bias = c.mixer.out_bias = keys.flag("mamba_proj_bias", {}, false);
     c.mixer.conv_bias = keys.flag("mamba_conv_bias", {}, true);
   } else {
     c.attends.clear();

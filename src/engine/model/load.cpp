@@ -331,10 +331,12 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
     config["vocab_size"] = embedding->shape[0];
   config["attention_bias"] = checkpoint.find("blk.0.attn_q.bias") != nullptr;
   config["head_bias"] = checkpoint.find("output.bias") != nullptr;
-  config["mlp_bias"] = checkpoint.find("blk.0.ffn_up.bias") != nullptr;
+  config["mlp_bias"] = std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(),
+                                   [](const auto& t) { return t.first.ends_with(".ffn_up.bias"); });
   config["joined_projections"] = std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(),
                                              [](const auto& t) { return t.first.ends_with(".ssm_in.weight"); });
   config["use_qk_norm"] = checkpoint.find("blk.0.attn_q_norm.weight") != nullptr;
+  config["use_ssm_norm"] = checkpoint.find("blk.0.ssm_norm.weight") != nullptr;
   config["num_ln_in_parallel_attn"] = checkpoint.find("blk.0.attn_norm_2.weight") != nullptr ? 2 : 1;
   config["tie_word_embeddings"] = checkpoint.find("output.weight") == nullptr && !files.untied;
   config["attention_k_eq_v"] = has_keys_as_values(checkpoint);
@@ -429,7 +431,8 @@ Made make(const ModelConfig& config) {
 bool holds_stacked_experts(const Checkpoint& checkpoint) {
   const auto& tensors = checkpoint.tensors();
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& t) {
-    return t.first.ends_with(".mlp.experts.down_proj") || t.first.ends_with(".feed_forward.experts.down_proj");
+    return t.first.ends_with(".mlp.experts.down_proj") || t.first.ends_with(".feed_forward.experts.down_proj") ||
+           t.first.ends_with(".mixer.experts.down_proj");
   });
 }
 

@@ -90,7 +90,7 @@ std::unique_ptr<Model> read_mamba2(const ModelConfig& config) {
   if (expand * c.d_model != c.mixer.inner())
     keys.fail("num_heads", "times head_dim must be expand * hidden_size (" + std::to_string(expand * c.d_model) + ")");
   c.mixer.activation = read_activation(keys, "hidden_act", {}, "silu");
-  c.mixer.bias = keys.flag("use_bias", {}, false);
+  c.mixer.bias = c.mixer.out_bias = keys.flag("use_bias", {}, false);
   refuse_flags(keys, {"rescale_prenorm_residual"});  // with it the reference divides W_out, which it has loaded
   // How the reference computes or draws fresh weights, or which it does not read.
   keys.ignore({"chunk_size", "residual_in_fp32", "time_step_floor", "time_step_max", "time_step_min", "time_step_rank",

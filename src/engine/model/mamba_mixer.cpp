@@ -19,7 +19,7 @@ TimeStepLimits read_limits(const ConfigReader& keys) {
   if (both.size() != 2 || !(both[0] >= 0 && both[0] <= both[1] && both[0] <= kLargest) ||
       (both[1] > kLargest && !std::isinf(both[1])))
     keys.fail("time_step_limit", "is no range; expected two numbers, the first from 0 up to the second");
-  return {both[0], both[1]};
+  return {both[0], both[1] < kLargest ? both[1] : std::numeric_limits<double>::infinity()};
 }
 
 }  // namespace
@@ -27,7 +27,12 @@ TimeStepLimits read_limits(const ConfigReader& keys) {
 Tensor Mamba::operator()(Context& ctx, const Tensor& x, const Step& step, int layer) const {
   const DeltaSpec& s = spec.sizes;
   const int64_t inner = spec.inner(), group = s.n_key_heads * s.d_key;
-  const auto [z_gate, mixed, dt] = linear(ctx, x, {W_Z, W_xBC, W_dt});  // [T, I], [T, C], [T, M]: one pass over x #ssm
+  auto [z_gate, mixed, dt] = linear(ctx, x, {W_Z, W_xBC, W_dt});  // [T, I], [T, C], [T, M]: one pass over x #ssm
+  if (!factors.empty()) {
+    z_gate = scale(ctx, z_gate, spec.multipliers[0]);  // [T, I] #ssm
+    mixed = scale_heads(ctx, mixed, xBC_factors);      // [T, C] #ssm
+    dt = scale(ctx, dt, spec.multipliers[4]);          // [T, M] #ssm
+  }
   const Tensor xBC = causal_conv(ctx, "ssm", mixed, kernel, conv_bias, step, layer, spec.activation, s.states());  // [T, C] #ssm
   const Tensor in = ctx.hook("ssm.hook_x", split_heads(ctx, take_columns(ctx, xBC, 0, inner), s.d_value));   // [T, M, P] #ssm
   const Tensor B = ctx.hook("ssm.hook_B", split_heads(ctx, take_columns(ctx, xBC, inner, group), s.d_key));  // [T, U, S] #ssm
@@ -37,12 +42,18 @@ Tensor Mamba::operator()(Context& ctx, const Tensor& x, const Step& step, int la
   const Tensor decay = ctx.hook("ssm.hook_log_decay", scale_heads(ctx, delta, A, s.A_is_log));          // [T, M] #ssm
   const Tensor z = state_space(ctx, "ssm", in, B, C, delta, decay, skip, step, layer);                  // [T, M, P] #ssm
   const Tensor gate = ctx.hook("ssm.hook_gate", split_heads(ctx, z_gate, s.d_value));                   // [T, M, P] #ssm
-  const Tensor gated_z = ctx.hook("ssm.hook_gated_z", gated(ctx, gate, z, Activation::silu));           // [T, M, P] #ssm
-  // RMSNorm of each group, and then a factor for each number.
-  const Tensor unit =
-      rms_norm(ctx, "ssm.norm", gated_z.view({x.rows(), spec.norm_groups, inner / spec.norm_groups}), no_weight, spec.norm);
-  const Tensor normed = split_heads(ctx, scale_heads(ctx, unit.view({x.rows(), inner}), norm), s.d_value);  // [T, M, P] #ssm
-  return attention_output(ctx, "ssm", ctx.hook("ssm.hook_normed_z", normed), W_O);                          // [T, D] #ssm
+  const auto open = [&](const Tensor& from) {
+    return ctx.hook("ssm.hook_gated_z", gated(ctx, gate, from, Activation::silu));  // [T, M, P] #ssm
+  };
+  const auto normed = [&](const Tensor& from) {  // RMSNorm of each group, and then a factor for each number #ssm
+    const Tensor groups = from.view({from.rows(), spec.norm_groups, inner / spec.norm_groups});
+    const Tensor unit = rms_norm(ctx, "ssm.norm", groups, no_weight, spec.norm).view({from.rows(), inner});
+    return ctx.hook("ssm.hook_normed_z", split_heads(ctx, scale_heads(ctx, unit, norm), s.d_value));  // [T, M, P] #ssm
+  };
+  const Tensor out = spec.norm_place == MambaNorm::gated     ? normed(open(z))
+                     : spec.norm_place == MambaNorm::ungated ? open(normed(z))
+                                                             : open(z);  // [T, M, P] #ssm
+  return attention_output(ctx, "ssm", out, W_O);                         // [T, D] #ssm
 }
 
 void add_mamba(PartList& list, Mamba& m, const std::string& files) {
@@ -51,9 +62,23 @@ void add_mamba(PartList& list, Mamba& m, const std::string& files) {
   const Dim D = list.size.D, M{"mamba heads", s.n_heads}, I{"mamba heads * head size", inner};
   const Dim C{"mamba heads * head size + 2 * groups * state size", s.channels()}, K{"kernel size", s.taps};
   const Dim all{"2 * mamba heads * (head size + 1/2) + 2 * groups * state size", inner + s.channels() + s.n_heads};
-  const auto part = [&](int i, int64_t before) { return StoredLayout{.part = i, .parts = 3, .before = before, .whole = all}; };
+  const std::array<double, 5>& by = m.spec.multipliers;
+  if (by != MambaSpec().multipliers) {
+    const int64_t group = s.n_key_heads * s.d_key;
+    for (const auto& [count, factor] : {std::pair{inner, by[1]}, {group, by[2]}, {group, by[3]}})
+      m.factors.insert(m.factors.end(), static_cast<size_t>(count), static_cast<float>(factor));
+    m.xBC_factors.name = "ssm.factors";
+    m.xBC_factors.data = m.factors.data();
+    m.xBC_factors.size = s.channels();
+  }
+  const auto part = [&](int i, int64_t before, double factor = 1, const float* of_output = nullptr) {
+    StoredLayout layout{.part = i, .parts = 3, .before = before, .whole = all};
+    layout.gguf_factors = {static_cast<float>(m.spec.in_scale), static_cast<float>(factor), of_output};
+    return layout;
+  };
   const std::string in = files + ".in_proj.", out = files + ".out_proj.", conv = files + ".conv1d.";
-  const StoredLayout z = part(0, 0), xBC = part(1, inner), dt = part(2, inner + s.channels());
+  const StoredLayout z = part(0, 0, by[0]), xBC = part(1, inner, 1, m.factors.empty() ? nullptr : m.factors.data()),
+                     dt = part(2, inner + s.channels(), by[4]);
   list.add(m.W_Z, "ssm.W_Z", in + "weight", "ssm_in.weight", I, D, z);
   list.add(m.W_xBC, "ssm.W_xBC", in + "weight", "ssm_in.weight", C, D, xBC);
   list.add(m.W_dt, "ssm.W_dt", in + "weight", "ssm_in.weight", M, D, dt);
@@ -68,9 +93,12 @@ void add_mamba(PartList& list, Mamba& m, const std::string& files) {
   const auto rows = [](int64_t n) { return HeadTiles{.groups = n}; };  // of the vector in GGUF
   list.add(m.A, "ssm.A", files + ".A_log", "ssm_a", M, {.tiles = rows(s.n_heads), .gguf_minus_exp = true});
   list.add(m.skip, "ssm.D", files + ".D", "ssm_d", M, {.tiles = rows(s.n_heads)});
-  list.add(m.norm, "ssm.norm.w", files + ".norm.weight", "ssm_norm.weight", I, {.tiles = rows(s.n_key_heads)});
-  list.add(m.W_O, "ssm.W_O", out + "weight", "ssm_out.weight", D, I);
-  if (m.spec.bias) list.add(m.W_O.bias, "ssm.b_O", out + "bias", "", D);
+  if (m.spec.norm_place != MambaNorm::none)  // GGUF: always on the product
+    list.add(m.norm, "ssm.norm.w", files + ".norm.weight", m.spec.norm_place == MambaNorm::gated ? "ssm_norm.weight" : "", I,
+             {.tiles = rows(s.n_key_heads)});
+  list.add(m.W_O, "ssm.W_O", out + "weight", "ssm_out.weight", D, I,
+           {.gguf_factors = {.first = static_cast<float>(m.spec.out_scale)}});
+  if (m.spec.out_bias) list.add(m.W_O.bias, "ssm.b_O", out + "bias", "", D);
 }
 
 MambaSpec read_mamba(const ModelConfig& config, const MambaKeys& names) {
@@ -93,7 +121,8 @@ MambaSpec read_mamba(const ModelConfig& config, const MambaKeys& names) {
                                                                           "; expected a multiple of the number of groups (" +
                                                                           std::to_string(s.n_key_heads) + ")");
   if (!config.gguf) {
-    s.d_value = size(names.d_head, "");
+    const bool is_auto = names.d_head_may_be_auto && keys.is_text(names.d_head.key) && keys.string(names.d_head.key) == "auto";
+    s.d_value = is_auto ? names.d_head.absent : size(names.d_head, "");
   } else {
     const int64_t inner = keys.positive("ssm.inner_size");
     if (inner % s.n_heads != 0)
@@ -118,7 +147,9 @@ void write_mamba(Json& keys, const MambaSpec& spec, const MambaKeys& names, Conf
   keys[gguf ? "ssm.inner_size" : names.d_head.key] = gguf ? spec.inner() : s.d_value;
   // GGUF has no word for limits; this one is our own.
   if (spec.limits.least > 0 || std::isfinite(spec.limits.most))
-    keys["time_step_limit"] = {spec.limits.least, std::isfinite(spec.limits.most) ? Json(spec.limits.most) : named_infinity()};
+    keys["time_step_limit"] = {spec.limits.least, std::isfinite(spec.limits.most) ? Json(spec.limits.most)
+                                                  : gguf ? Json(static_cast<double>(std::numeric_limits<float>::max()))
+                                                         : named_infinity()};
 }
 
 }  // namespace vitrine

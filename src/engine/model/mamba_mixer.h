@@ -1,7 +1,9 @@
 #pragma once
 // Mamba 2's mixer, which takes attention's place in whole models and in some layers of others.
 // T rows of the step, D d_model; M heads of P numbers, S d_state, U groups, K taps of the convolution; I = M·P, C = I + 2U·S.
+#include <array>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 #include "model/part_list.h"
@@ -10,23 +12,31 @@
 
 namespace vitrine {
 
+/// Where an RMSNorm stands: behind the product of the gate and what the heads read, on what they read alone, or nowhere.
+enum class MambaNorm : uint8_t { gated, ungated, none };
+
 struct MambaSpec {
-  DeltaSpec sizes;  // n_heads M, n_key_heads U, d_key S, d_value P, taps K
-  bool bias = false, conv_bias = true;
+  DeltaSpec sizes;                                        // n_heads M, n_key_heads U, d_key S, d_value P, taps K
+  bool bias = false, out_bias = false, conv_bias = true;  // of the matrices that read, of the one that writes
   Activation activation = Activation::silu;
   TimeStepLimits limits = {};
+  MambaNorm norm_place = MambaNorm::gated;
   NormSpec norm;
-  int64_t norm_groups = 1;  // each of which is normalized by itself
+  int64_t norm_groups = 1;                              // each of which is normalized by itself
+  std::array<double, 5> multipliers = {1, 1, 1, 1, 1};  // of gates, inputs, B, C and steps of time, before all else
+  double in_scale = 1, out_scale = 1;                   // what the family multiplies x and the result by, for GGUF's weights
   int64_t inner() const { return sizes.n_heads * sizes.d_value; }
 };
 
 struct Mamba {
-  Weight W_Z, W_xBC, W_dt;   // [I, D], [C, D], [M, D]: gates, what the convolution reads, steps of time
-  Vector kernel, conv_bias;  // [C, K], [C]
-  Vector dt_bias, A, skip;   // [M]
-  Vector norm;               // [I]
-  Vector no_weight;          // RMSNorm's own
-  Weight W_O;                // [D, I]
+  Weight W_Z, W_xBC, W_dt;     // [I, D], [C, D], [M, D]: gates, what the convolution reads, steps of time
+  Vector kernel, conv_bias;    // [C, K], [C]
+  Vector dt_bias, A, skip;     // [M]
+  Vector norm;                 // [I]
+  Vector no_weight;            // RMSNorm's own
+  std::vector<float> factors;  // [C], of inputs, B and C; empty: 1
+  Vector xBC_factors;          // the same
+  Weight W_O;                  // [D, I]
   MambaSpec spec = {};
 
   /// Of x [T, D], an update of the stream [T, D]. Hook points under "ssm": hook_pre (the convolution before its activation),
@@ -45,6 +55,7 @@ struct MambaKeys {
     int64_t absent;
   };
   Size n_heads, n_groups, d_state, d_head, taps;
+  bool d_head_may_be_auto = false;  // "auto": what it is where it is left out
 };
 /// Sizes and limits of the steps, from a config.json, or from GGUF's ssm.* keys. Errors: FileError naming the key of a size that
 /// is absurd, or no multiple where it must be.

@@ -56,12 +56,14 @@ struct NormedAttention : Attention {
   RmsNorm k_norm{{"attn.k_norm", "self_attn.k_norm", "attn_k_norm"}};  // [H]
 };
 
-/// (f(x W_gateᵀ) ⊙ x W_inᵀ) W_outᵀ of x [T, D]: GeGLU or SwiGLU. Hook points: mlp.hook_pre, mlp.hook_pre_linear, mlp.hook_post.
+/// (f(gate_scale x W_gateᵀ) ⊙ x W_inᵀ) W_outᵀ of x [T, D]: GeGLU or SwiGLU. Hook points: mlp.hook_pre, mlp.hook_pre_linear,
+/// mlp.hook_post.
 struct GatedMlp {
   Weight W_gate, W_in;  // [F, D]
   Weight W_out;         // [D, F]
   Activation f = Activation::none;
-  Tensor operator()(Context& ctx, const Tensor& x) const { return gated_mlp(ctx, "mlp", x, W_gate, W_in, W_out, f); }
+  double gate_scale = 1;
+  Tensor operator()(Context& ctx, const Tensor& x) const { return gated_mlp(ctx, "mlp", x, W_gate, W_in, W_out, f, gate_scale); }
 };
 
 /// f(x W_inᵀ + b_in) W_outᵀ + b_out of x [T, D]. Hook points: mlp.hook_pre, mlp.hook_post.

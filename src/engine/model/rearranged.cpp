@@ -150,7 +150,7 @@ Tensor Rearranged::with_mlp(Context& ctx, int64_t layer, const Tensor& resid_mid
   const Tensor y = after ? resid_mid : norm(ctx, "ln2", resid_mid, w.ln2);  // [T, D]
   Tensor mlp_out = feed_forward(ctx, layer, y);
   mlp_out = norm(ctx, "ln2_post", mlp_out, w.ln2_post);
-  if (s.residual_scale != 1) mlp_out = scale(ctx, mlp_out, s.residual_scale);
+  if (s.mlp_scale != 1) mlp_out = scale(ctx, mlp_out, s.mlp_scale);
   mlp_out = dropout(ctx, mlp_out, s.mlp_dropout.p, s.mlp_dropout.site);
   mlp_out = ctx.hook("hook_mlp_out", mlp_out);
   Tensor resid_post = form_.residual ? add(ctx, resid_mid, mlp_out) : mlp_out;  // [T, D]

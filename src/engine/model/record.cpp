@@ -77,6 +77,7 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
   }
   if (const OpRecord* attention = layer.find("attention")) {
     const ValueRecord &q = attention->inputs[0], &k = attention->inputs[1], &v = attention->inputs[2];
+    r.attends = true;
     r.attention = *attention->spec_as<AttentionSpec>();
     r.n_kv_heads = k.shape[1];
     r.head_dim = q.shape[2];
@@ -90,7 +91,7 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
   if (const OpRecord* rope = layer.find("rope")) r.rope = *rope->spec_as<RopeSpec>();
   if (const OpRecord* tempered = layer.find("attention_temperature")) r.temperature = *tempered->spec_as<TemperatureSpec>();
   const OpRecord *conv = layer.find("causal_conv"), *delta = layer.find("gated_delta"), *decay = layer.find("decay_log");
-  if (delta == nullptr) delta = layer.find("state_space"), decay = layer.find("scale_heads");
+  if (delta == nullptr) delta = layer.find("state_space"), decay = layer.behind("ssm.hook_log_decay");
   if (delta != nullptr) {
     r.delta = *delta->spec_as<DeltaSpec>();
     r.delta->taps = spec_of<ConvSpec>(conv).taps;
@@ -114,6 +115,7 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
     if (mlp == nullptr) r.activation = r.experts->activation;
   }
   r.residual_scale = spec_of<ScaleSpec>(layer.behind("hook_attn_out")).factor;
+  r.mlp_scale = spec_of<ScaleSpec>(layer.behind("hook_mlp_out")).factor;
   r.stream_scale = spec_of<ScaleSpec>(layer.behind("hook_resid_post")).factor;
   r.attention_dropout = spec_of<DropoutSpec>(layer.behind("hook_attn_out"));
   r.mlp_dropout = spec_of<DropoutSpec>(layer.behind("hook_mlp_out"));
@@ -122,15 +124,11 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
   return r;
 }
 
-// What the layer's op that mixes positions keeps of past ones.
+// What the layer's ops that mix positions keep of past ones.
 CacheLayer cache_of(const LayerOps& layer, const LayerRecord& r) {
-  if (r.delta) {
-    CacheLayer state;
-    state.state = r.delta->states() + (r.delta->taps - 1) * r.delta->channels();
-    return state;
-  }
   if (r.conv) return CacheLayer::of_rows(r.conv->taps, r.conv->channels);
   CacheLayer cache{.window = r.attention.window};
+  if (r.delta) cache.state = r.delta->states() + (r.delta->taps - 1) * r.delta->channels();
   const OpRecord* attention = layer.find("attention");
   if (attention == nullptr || r.keys_of >= 0 || !r.attention.causal) return cache;  // in both directions nothing can be kept
   cache.n_kv_heads = r.n_kv_heads;

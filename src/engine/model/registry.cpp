@@ -57,6 +57,9 @@
   FAMILY(ernie4_5)               \
   FAMILY(hunyuan_v1_dense)       \
   FAMILY(mamba2)                 \
+  FAMILY(falcon_h1)              \
+  FAMILY(nemotron_h)             \
+  FAMILY(nemotron_h_moe)         \
   FAMILY(roformer)               \
   FAMILY(classic_decoder)
 
@@ -189,7 +192,7 @@ void ignore_gguf_keys(const ConfigReader& keys) {
   keys.ignore({"model_type", "vocab_size", "attention.value_length", "attention.key_length",
                "rope.scaling.original_context_length", "rope.scaling.finetuned", "context_length", "tie_word_embeddings",
                "attention_bias", "mlp_bias", "attention_k_eq_v", "use_qk_norm", "joined_projections", "num_ln_in_parallel_attn",
-               "head_bias"});
+               "head_bias", "use_ssm_norm"});
 }
 
 }  // namespace vitrine

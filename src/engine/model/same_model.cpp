@@ -35,6 +35,7 @@ class Comparison {
     number("the experts that a group is judged by" + in, static_cast<double>(a.group_best), static_cast<double>(b.group_best));
     number("how near logits of experts must be to count beside the best" + in, a.near.value_or(-1), b.near.value_or(-1));
     number("whether weights of experts multiply what they read" + in, a.weighs_inputs ? 1 : 0, b.weighs_inputs ? 1 : 0);
+    number("whether experts have gates" + in, a.gated ? 1 : 0, b.gated ? 1 : 0);
     number("the largest gate of an expert" + in, a.limit, b.limit);
     number("the slope of an expert's gate" + in, a.slope, b.slope);
     if (a.activation != b.activation)
@@ -72,18 +73,22 @@ class Comparison {
 void check_same_model(const Model& stored, const Model& converted, const ConversionWords& words) {
   const Comparison same(words);
   const ModelShape a = stored.shape(), b = converted.shape();
-  same.number("the scale of embeddings", a.embedding_scale, b.embedding_scale);
+  const auto factor = [&](const std::string& what, double x, double y) {
+    if (!words.factors_in_weights) same.number(what, x, y);
+  };
+  factor("the scale of embeddings", a.embedding_scale, b.embedding_scale);
   same.number("the soft cap of logits", stored.head().softcap, converted.head().softcap);
-  same.number("the scale of logits", stored.head().scale, converted.head().scale);
+  factor("the scale of logits", stored.head().scale, converted.head().scale);
   for (int64_t layer = 0; layer < a.n_layers; ++layer) {
     const std::string in = " in layer " + std::to_string(layer);
     const LayerRecord &x = stored.layer(layer), &y = converted.layer(layer);
-    same.number("the scale of scores" + in, x.attention.scale, y.attention.scale);
+    factor("the scale of scores" + in, x.attention.scale, y.attention.scale);
     same.number("the soft cap of scores" + in, x.attention.softcap, y.attention.softcap);
     same.number("the window" + in, static_cast<double>(x.attention.window), static_cast<double>(y.attention.window));
     same.number("whether the window is a chunk" + in, x.attention.chunked ? 1 : 0, y.attention.chunked ? 1 : 0);
     same.number("what norms add to the mean square" + in, x.norm.eps, y.norm.eps);
-    same.number("the scale of what sub-layers add" + in, x.residual_scale, y.residual_scale);
+    factor("the scale of what sub-layers add" + in, x.residual_scale, y.residual_scale);
+    factor("the scale of what the MLP adds" + in, x.mlp_scale, y.mlp_scale);
     same.number("whether RoPE rotates anything" + in, x.rope ? 1 : 0, y.rope ? 1 : 0);
     const TemperatureSpec tempered = x.temperature.value_or(TemperatureSpec()), says = y.temperature.value_or(TemperatureSpec());
     same.number("the scale of the temperature of attention" + in, tempered.scale, says.scale);

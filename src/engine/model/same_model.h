@@ -8,9 +8,10 @@ namespace vitrine {
 
 /// What a message says of the two sides of a conversion.
 struct ConversionWords {
-  std::string path;    // of the model as it is
-  std::string says;    // how the other form is called: "its family's config.json can only say"
-  std::string advice;  // "such a model has no form as a Hugging Face directory. Run it as it is"
+  std::string path;                 // of the model as it is
+  std::string says;                 // how the other form is called: "its family's config.json can only say"
+  std::string advice;               // "such a model has no form as a Hugging Face directory. Run it as it is"
+  bool factors_in_weights = false;  // the other form's weights hold the factors of embeddings, scores, updates and logits
 };
 
 /// Compares what `stored` computes with what `converted`, read from the other format's words, would: scales, soft caps, windows,

@@ -33,6 +33,18 @@ struct KeysAndValues {
   explicit operator bool() const { return heads > 0; }
 };
 
+/// Factors of a product that a Hugging Face model applies to its result, and that the GGUF file holds in the matrix (Falcon-H1's
+/// multipliers): GGUF's values are those of the Hugging Face file times first, second and of_output, one after the other.
+struct GgufFactors {
+  float first = 1, second = 1;
+  const float* of_output = nullptr;  // [out]; null: none
+  explicit operator bool() const { return first != 1 || second != 1 || of_output != nullptr; }
+  float apply(float value, int64_t output) const {
+    value = value * first * second;
+    return of_output != nullptr ? value * of_output[output] : value;
+  }
+};
+
 /// How the files store a tensor, where that is not [out, in] on its own.
 struct StoredLayout {
   bool by_columns = false;         // the Hugging Face file stores [in, out]
@@ -52,7 +64,8 @@ struct StoredLayout {
   bool gguf_flat = false;       // the Hugging Face file has it as a matrix with one row, GGUF as a vector
   bool constant = false;        // no parameter: it is not learned
   int64_t rows = 0;             // above 0: files hold this vector as a matrix with so many rows
-  float gguf_offset = 0;        // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
+  GgufFactors gguf_factors = {};
+  float gguf_offset = 0;  // what GGUF's values exceed those of the Hugging Face file by (Gemma's norms hold 1 + w)
 };
 
 struct TensorLine {

@@ -98,13 +98,16 @@ class Matrix {
     if (!reorder) return;
     order_ = gguf_rows(first, head_dim);
     columns_ = gguf_columns(first);
+    scales_ = std::any_of(tensor.parts.begin(), tensor.parts.end(),
+                          [](const TensorLine* part) { return bool(part->layout.gguf_factors); });
   }
   /// Whether its rows may be copied as they are stored.
-  bool keeps_rows() const { return columns_.empty(); }
+  bool keeps_rows() const { return columns_.empty() && !scales_; }
 
   /// Rows [first, first + n) as f32, with what the adapter adds.
   void read(int64_t first, int64_t n, float* to) const {
-    each_part(first, n, [&](const Weight& w, int64_t in_part, int64_t many) {
+    each_part(first, n, [&](const TensorLine& part, int64_t in_part, int64_t many) {
+      const Weight& w = *part.weight;
       if (w.by_columns) {
         read_columns(w, in_part, many, to);
       } else {
@@ -114,6 +117,9 @@ class Matrix {
       }
       if (w.adapter != nullptr)
         for (int64_t i = 0; i < many; ++i) add_merged(*w.adapter, place(in_part + i), to + i * width_);
+      for (int64_t i = 0; i < many && scales_; ++i)
+        for (int64_t j = 0; j < width_; ++j)
+          to[i * width_ + j] = part.layout.gguf_factors.apply(to[i * width_ + j], place(in_part + i));
       for (int64_t i = 0; i < many && !columns_.empty(); ++i) order_columns(to + i * width_);
       to += many * width_;
     });
@@ -121,20 +127,21 @@ class Matrix {
 
   /// The same rows as they are stored.
   void copy(int64_t first, int64_t n, std::byte* to) const {
-    each_part(first, n, [&](const Weight& w, int64_t in_part, int64_t many) {
+    each_part(first, n, [&](const TensorLine& part, int64_t in_part, int64_t many) {
+      const Weight& w = *part.weight;
       const size_t bytes = row_bytes(w.dtype, static_cast<size_t>(width_));
       for (int64_t i = 0; i < many; ++i, to += bytes) std::memcpy(to, w.stored_row(place(in_part + i)), bytes);
     });
   }
 
  private:
-  // f(weight, its first row, rows) for each part that has some of these rows.
+  // f(part, its first row, rows) for each part that has some of these rows.
   template <class F>
   void each_part(int64_t first, int64_t n, F&& f) const {
     for (const TensorLine* part : tensor_.parts) {
       const int64_t at = part->first_row(true), begin = std::max(first, at);
       const int64_t end = std::min(first + n, at + part->out.size / turns_);
-      if (begin < end) f(*part->weight, begin - at, end - begin);
+      if (begin < end) f(*part, begin - at, end - begin);
     }
   }
   void order_columns(float* row) const {
@@ -157,6 +164,7 @@ class Matrix {
   int64_t width_;
   std::vector<int64_t> order_;    // row of GGUF: row that it is in the model
   std::vector<int64_t> columns_;  // the same of columns
+  bool scales_ = false;           // GGUF holds the values times factors
   int64_t turns_ = 1, turn_ = 0;  // every so manieth row of the model, beginning with this one
 };
 
@@ -187,8 +195,11 @@ std::vector<float> vector_values(const OpenedModel& opened, const FileTensor& te
     const Vector& v = *part->vector;
     const std::vector<int64_t> order = reorder ? gguf_rows(*part, opened.model->shape().head_dim) : std::vector<int64_t>();
     for (int64_t i = tensor.turn; i < v.size; i += tensor.turns) {
-      const auto value = v.at<float>(order.empty() ? i : order[static_cast<size_t>(i)]);
-      values.push_back(!reorder ? value : part->layout.gguf_minus_exp ? -std::exp(value) : value + part->layout.gguf_offset);
+      const int64_t at = order.empty() ? i : order[static_cast<size_t>(i)];
+      const auto value = v.at<float>(at);
+      values.push_back(!reorder                      ? value
+                       : part->layout.gguf_minus_exp ? -std::exp(value)
+                                                     : part->layout.gguf_factors.apply(value, at) + part->layout.gguf_offset);
     }
   }
   return values;

@@ -36,7 +36,7 @@ class PartCollector final : public Listener {
     if (name == "ln_final.hook_scale" || name == "ln_final.hook_normalized") return true;
     if (done_) return false;
     if (name == until_ || rest == "hook_embed" || rest == "hook_pos_embed" || rest == "attn.hook_result" ||
-        rest == "hook_mlp_out" || rest == "hook_per_layer_out")
+        rest == "hook_mlp_out" || rest == "hook_per_layer_out" || rest == "hook_ssm_out")
       return true;
     if (rest == "hook_attn_out") return !model_.layer(layer).has_attention();
     if (rest == "hook_resid_post") return model_.layer(layer).stream_scale != 1;
@@ -62,7 +62,7 @@ class PartCollector final : public Listener {
       if (const Vector& bias = weights_.matrix("blocks." + std::to_string(layer) + ".attn.W_O").bias)
         add_constant(StreamPart::Kind::attention_bias, layer, prefix + "attn_bias", [&](int64_t i) { return bias.at<float>(i); });
       if (spec_.residual_scale != 1) rescale(first_of_attention_, spec_.residual_scale);
-    } else if (rest == "hook_attn_out") {  // as it is added to the stream
+    } else if (rest == "hook_attn_out" || rest == "hook_ssm_out") {  // as it is added to the stream
       add(StreamPart::Kind::convolution, layer, -1, prefix + mixer_of(layer), value, 0);
     } else if (rest == "hook_mlp_out") {
       add(StreamPart::Kind::mlp, layer, -1, prefix + "mlp", value, 0);

@@ -24,7 +24,7 @@ class WayOut {
  public:
   WayOut(Engine& engine, int64_t layer) : model_(engine.model()), weights_(*engine.opened().model) {
     const int64_t layers = engine.shape().n_layers;
-    factor_ = model_.layer(layer).residual_scale;
+    factor_ = model_.layer(layer).mlp_scale;
     if (weights_.find_vector(block(layer) + "ln2_post.w") != nullptr) norm(layer, "ln2_post");
     if (model_.layer(layer).norms_after) norm(layer, "ln2");
     for (int64_t l = layer; l < layers; ++l) {

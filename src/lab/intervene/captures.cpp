@@ -54,9 +54,8 @@ std::vector<std::string> queries_of(const Engine& engine, const Intervention& i)
         if (whole_layer) {
           add(block(layer, "hook_resid_post"));
         } else {  // what the layer adds to the stream
-          add(block(layer, "hook_attn_out"));
-          add(block(layer, "hook_mlp_out"));
-          if (engine.model().layer(layer).per_layer_dim > 0) add(block(layer, "hook_per_layer_out"));
+          for (const char* hook : {"hook_attn_out", "hook_ssm_out", "hook_mlp_out", "hook_per_layer_out"})
+            if (engine.model().record().hook(block(layer, hook)) != nullptr) add(block(layer, hook));
         }
       }
       break;

@@ -138,6 +138,7 @@ class PathRuns {
     std::vector<std::string> frozen(hooks.begin(), hooks.begin() + (spec.freeze_mlps ? 2 : 1));
     for (int64_t layer = 0; layer < engine.shape().n_layers; ++layer)  // what is no head mixes positions, too
       if (!engine.model().layer(layer).has_attention()) frozen.push_back("blocks." + std::to_string(layer) + ".hook_attn_out");
+    if (engine.model().record().hook("blocks.0.hook_ssm_out") != nullptr) frozen.emplace_back("blocks.*.hook_ssm_out");
     if (spec.freeze_mlps && engine.model().layer(0).per_layer_dim > 0) frozen.emplace_back("blocks.*.hook_per_layer_out");
     const Recorder own = seen(prompts.run(), frozen, frozen_);
     std::vector<ValueEdit> held;

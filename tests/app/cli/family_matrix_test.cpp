@@ -23,6 +23,7 @@ struct Refusal {
 };
 const std::string kOneStream = "attention and MLP of a layer read one residual stream, and there is none between them",
                   kNoGguf = "llama.cpp has no files of this family", kNoAttention = "there is no attention and no MLP",
+                  kOneSublayer = "a layer has one sub-layer, attention or a state space or an MLP",
                   kLatent =
                       "a norm stands between the residual stream and the keys and values, which are made of a latent vector",
                   kDrawnExperts = "in training its experts are drawn at random, which is not done here",
@@ -50,6 +51,8 @@ const std::vector<Refusal> kRefusals = {
     {"mamba2", "stream", "hook_resid_mid", kNoAttention},
     {"mamba2", "units", "mlp.hook_post", kNoAttention},
     {"mamba2", "pattern", "attn.hook_pattern", kNoAttention},
+    {"nemotron_h", "stream", "hook_resid_mid", kOneSublayer},
+    {"nemotron_h_moe", "stream", "hook_resid_mid", kOneSublayer},
     {"gemma4", "circuits", "a composition score has no one meaning",
      "layers read the keys and values of earlier ones, and a composition of heads has no one meaning"},
     {"qwen3_5", "circuits", "behind a gate", kGate},
@@ -72,8 +75,8 @@ std::string model_of(const std::string& family) {
 std::vector<std::string> families() {
   std::vector<std::string> names = Golden::all();
   if (std::find(names.begin(), names.end(), "gpt_oss") == names.end()) names.emplace_back("gpt_oss_default_rope");
-  for (const char* variant : {"qwen3_moe_dense_layers", "granite4_hybrid", "granite4_experts", "deepseek_v2_groups",
-                              "ernie4_5_moe", "lfm2_moe", "qwen2_moe", "qwen3_5_moe", "qwen3_next", "llama4_layer_types"})
+  for (const char* variant : {"qwen3_moe_dense_layers", "granite4_hybrid", "granite4_experts", "nemotron_h_moe",
+                              "deepseek_v2_groups", "ernie4_5_moe", "lfm2_moe", "qwen2_moe", "qwen3_5_moe", "qwen3_next", "llama4_layer_types"})
     names.emplace_back(variant);
   return names;
 }

@@ -84,6 +84,8 @@ TEST_P(ToGguf, HasTheKeysOfTheConverter) {
     if (GetParam() == "granite4" && (key.find(".ssm.") != key.npos || key.find(".expert_") != key.npos ||
                                      key == "granite.attention.head_count_kv" || key == "granite.rope.scaling.finetuned"))
       continue;
+    // Nothing rotates in a Nemotron-H; what its converter says of that, and a context without end.
+    if (key == "nemotron_h.rope.dimension_count" || key == "nemotron_h.context_length") continue;
     // It takes GPT-2's d_ff as 4 · d_model whatever the configuration says.
     if (GetParam() == "gpt2_b" && key == "gpt2.feed_forward_length") continue;
     // It takes LongRoPE's usual factor of cosines and sines whatever the configuration says.
@@ -155,6 +157,12 @@ TEST_P(ToGguf, ComesBackAsTheDirectory) {
     ASSERT_NE(b, nullptr) << line.huggingface;
     ASSERT_EQ(a->shape, b->shape);
     std::vector<float> values = as_floats(*a).values;
+    for (const TensorLine& part : opened.model->tensors()) {  // factors stay in the weights
+      if (part.huggingface != line.huggingface || !part.layout.gguf_factors) continue;
+      float* row = values.data() + part.first_row(false) * part.in.size;
+      for (int64_t i = 0; i < part.out.size; ++i, row += part.in.size)
+        for (int64_t j = 0; j < part.in.size; ++j) row[j] = part.layout.gguf_factors.apply(row[j], i);
+    }
     if (line.layout.gguf_offset != 0)
       for (float& w : values) w = (w + 1) - 1;  // the file holds 1 + w, which is rounded
     if (line.layout.gguf_minus_exp)
@@ -211,9 +219,9 @@ TEST(ToGgufGranite4, TheFileOfTheConverterRuns) {
 }
 
 // And those with Mamba layers and experts, of variants.
-TEST(ToGgufGranite4, HybridFilesOfTheConverterRun) {
+TEST(ToGgufHybrids, FilesOfTheConverterRun) {
   ThreadPool pool(2);
-  for (const std::string name : {"granite4_hybrid", "granite4_experts"}) {
+  for (const std::string name : {"granite4_hybrid", "granite4_experts", "nemotron_h_moe"}) {
     SCOPED_TRACE(name);
     const Checkpoint golden = open_safetensors(std::string(VITRINE_GOLDEN) + "/variants/" + name + "/golden.safetensors");
     const OpenedModel opened = open_model(std::string(VITRINE_GOLDEN) + "/gguf/" + name + ".gguf");
@@ -274,6 +282,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                                                "classic_pre_relu_halves",
                                                "ernie4_5_biases",
                                                "falcon_biases",
+                                               "falcon_h1_ungated_norm",
                                                "gemma2_layer_types",
                                                "gemma2_no_window_no_caps",
                                                "glm_published",
@@ -288,6 +297,7 @@ TEST(ToGgufVariants, RunAlikeOrAreRefused) {
                                                "llama4_layer_types",
                                                "llama_mha_gelu",
                                                "mamba2_one_group",
+                                               "nemotron_h_every_kind",
                                                "olmoe_stacked",
                                                "opt_no_biases",
                                                "phi_grouped",

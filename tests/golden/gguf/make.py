@@ -44,8 +44,9 @@ def unpermute(w, n_head):
 
 # gemma3_text is the text part of gemma3, gemma4_text of gemma4; GGUF has one name for both OLMos, and one for Llama and Mixtral.
 ARCHITECTURES = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "olmo3": "olmo2", "qwen3_moe": "qwen3moe", "mixtral": "llama", "gpt_neox": "gptneox", "phi": "phi2", "cohere": "command-r", "hunyuan_v1_dense": "hunyuan-dense",
-                 "llama4_text": "llama4", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe", "qwen3_next": "qwen3next"}
+                 "llama4_text": "llama4", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2", "glm4_moe": "glm4moe", "qwen3_next": "qwen3next", "falcon_h1": "falcon-h1"}
 LLAMAS = ("llama", "smollm3", "granite")  # whose converter is Llama's
+PERMUTED = (*LLAMAS, "nemotron_h")
 
 
 def arch_of(config):
@@ -66,10 +67,23 @@ def with_stacked_experts(tensors):
     return out
 
 
+def falcon_h1_folded(name, w, c):
+    """The factors of Falcon-H1's products, which its GGUF files hold in their weights."""
+    gate, down = c["mlp_multipliers"]
+    factors = {"down_proj": [down], "gate_proj": [gate], "k_proj": [c["key_multiplier"], c["attention_in_multiplier"]], "q_proj": [c["attention_in_multiplier"]], "v_proj": [c["attention_in_multiplier"]],
+               "o_proj": [c["attention_out_multiplier"]], "out_proj": [c["ssm_out_multiplier"]], "in_proj": [c["ssm_in_multiplier"]], "lm_head": [c["lm_head_multiplier"]], "embed_tokens": [c["embedding_multiplier"]]}
+    for factor in factors.get(name.split(".")[-2], []):
+        w = w * np.float32(factor)
+    if name.endswith("in_proj.weight"):
+        inner, group = c["mamba_d_ssm"], c["mamba_n_groups"] * c["mamba_d_state"]
+        w = w * np.repeat(np.float32(c["ssm_multipliers"]), [inner, inner, group, group, c["mamba_n_heads"]])[:, None]
+    return w.reshape(c["mamba_n_groups"], -1) if name.endswith("mamba.norm.weight") else w
+
+
 def heads_of(name, config):
-    if arch_of(config) in LLAMAS and "q_proj" in name:
+    if arch_of(config) in PERMUTED and "q_proj" in name:
         return config["num_attention_heads"]
-    if arch_of(config) in LLAMAS and "k_proj" in name:
+    if arch_of(config) in PERMUTED and "k_proj" in name:
         return config["num_key_value_heads"]
     return 0
 
@@ -185,7 +199,7 @@ def tensors_of(folder, config):
     """Name in the Hugging Face file -> (GGUF name, numbers as the converter stores them)."""
     arch = arch_of(config)
     transposed = config["model_type"] == "llama4_text"
-    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    layers = len(config.get("layers_block_type", ())) or config.get("num_hidden_layers", config.get("n_layer"))
     names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), layers)
     out = {}
     for name, tensor in sorted(with_stacked_experts(load_file(folder / "model.safetensors")).items()):
@@ -202,7 +216,9 @@ def tensors_of(folder, config):
             w = w.reshape(config.get("num_attention_heads", config.get("n_head")), 3, -1, *w.shape[1:]).swapaxes(0, 1).reshape(w.shape)
         if name.endswith(".A_log"):
             w = -np.exp(w)
-        if name.endswith((".A_log", ".mixer.D")):
+        if arch == "falcon-h1":
+            w = falcon_h1_folded(name, w, config)
+        if name.endswith((".A_log", ".mixer.D", ".mamba.D")):
             w = w.reshape(-1, 1)
         if name.endswith("mixer.norm.weight"):
             w = w.reshape(config["n_groups"], -1)
@@ -245,10 +261,10 @@ def add_lfm2(writer, c):
 
 
 def add_mamba2(writer, c):
-    writer.add_context_length(2**20)
+    writer.add_context_length(c.get("context", 2**20))
     writer.add_embedding_length(c["hidden_size"])
-    writer.add_feed_forward_length(0)
-    writer.add_head_count(0)
+    writer.add_feed_forward_length(c.get("width", 0))
+    writer.add_head_count(c.get("heads", 0))
     writer.add_block_count(c["num_hidden_layers"])
     writer.add_ssm_conv_kernel(c["conv_kernel"])
     writer.add_ssm_inner_size(c["num_heads"] * c["head_dim"])
@@ -359,8 +375,33 @@ def add_qwen3_next(writer, c):
     writer.add_rope_dimension_count(int(c["head_dim"] * c["partial_rotary_factor"]))
 
 
+def add_falcon_h1(writer, c):
+    add_mamba2(writer, {**c, "conv_kernel": c["mamba_d_conv"], "num_heads": c["mamba_n_heads"], "head_dim": c["mamba_d_head"], "state_size": c["mamba_d_state"], "n_groups": c["mamba_n_groups"],
+                        "layer_norm_epsilon": c["rms_norm_eps"], "heads": c["num_attention_heads"], "context": c["max_position_embeddings"], "width": c["intermediate_size"]})
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_head_count_kv(c["num_key_value_heads"])
+    writer.add_key_length(c["head_dim"])
+    writer.add_value_length(c["head_dim"])
+    writer.add_rope_freq_base(c["rope_parameters"]["rope_theta"])
+
+
+def add_nemotron_h(writer, c):
+    kinds, dense = c["layers_block_type"], "moe" not in c["layers_block_type"]
+    width = c["intermediate_size"] if dense else c["moe_intermediate_size"]
+    add_mamba2(writer, {**c, "num_heads": c["mamba_num_heads"], "head_dim": c["mamba_head_dim"], "state_size": c["ssm_state_size"], "heads": c["num_attention_heads"], "num_hidden_layers": len(kinds), "context": c["max_position_embeddings"],
+                        "width": [width if kind in ("mlp", "moe") else 0 for kind in kinds]})
+    writer.add_layer_norm_eps(c["layer_norm_epsilon"])
+    writer.add_vocab_size(c["vocab_size"])
+    writer.add_head_count_kv([c["num_key_value_heads"] if kind == "full_attention" else 0 for kind in kinds])
+    writer.add_key_length(c["head_dim"])
+    writer.add_value_length(c["head_dim"])
+    writer.add_rope_scaling_finetuned(False)
+    if c["time_step_min"] > 0:  # a word of our own
+        writer.add_array(f"{arch_of(c)}.time_step_limit", [float(c["time_step_min"]), float(np.finfo(np.float32).max)])
+
+
 def add_config(writer, c):
-    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "phimoe": add_phimoe, "lfm2": add_lfm2, "mamba2": add_mamba2, "gemma4_text": add_gemma4, "llama4_text": add_llama4}.get(c["model_type"])
+    own = {"qwen3_next": add_qwen3_next, "deepseek_v3": add_deepseek, "gpt_neox": add_gpt_neox, "phi3": add_phi3, "phimoe": add_phimoe, "lfm2": add_lfm2, "mamba2": add_mamba2, "falcon_h1": add_falcon_h1, "nemotron_h": add_nemotron_h, "gemma4_text": add_gemma4, "llama4_text": add_llama4}.get(c["model_type"])
     if own:
         return own(writer, c)
     arch, get = arch_of(c), lambda *keys: next(c[k] for k in keys if k in c)

@@ -6,14 +6,14 @@ needs: torch, transformers, safetensors, numpy, sentencepiece, and llama.cpp's o
 
 converted.json   model -> {"keys": {name: [type, value]}, "tensors": {"f32": {name: [type, shape, crc32]}, "f16": …}}
                  A list's value is the CRC-32 of its elements, each as the file holds it. Models without tokenizer have none.
-gpt_oss.gguf, granite4_dense.gguf, granite4_hybrid.gguf, granite4_experts.gguf, gpt_oss_mxfp4.gguf   whole files, of
-                 ../models/gpt_oss and granite4, ../variants/granite4_hybrid and granite4_experts (f32) and ../variants/gpt_oss_mxfp4 (bf16; experts in MXFP4)
+gpt_oss.gguf, granite4_dense.gguf, granite4_hybrid.gguf, granite4_experts.gguf, nemotron_h_moe.gguf, gpt_oss_mxfp4.gguf   whole files, of
+                 ../models/gpt_oss and granite4, ../variants/granite4_hybrid, granite4_experts and nemotron_h_moe (f32) and ../variants/gpt_oss_mxfp4 (bf16; experts in MXFP4)
 """
 import json, logging, pathlib, struct, sys, tempfile, zlib
 
 HERE = pathlib.Path(__file__).parent
 MODELS = HERE.parent / "models"
-FILES = {"granite4_dense": (MODELS / "granite4/model", "f32"), "granite4_hybrid": (HERE.parent / "variants/granite4_hybrid", "f32"), "granite4_experts": (HERE.parent / "variants/granite4_experts", "f32"), "gpt_oss": (MODELS / "gpt_oss/model", "f32"), "gpt_oss_mxfp4": (HERE.parent / "variants/gpt_oss_mxfp4", "bf16")}
+FILES = {"granite4_dense": (MODELS / "granite4/model", "f32"), "granite4_hybrid": (HERE.parent / "variants/granite4_hybrid", "f32"), "granite4_experts": (HERE.parent / "variants/granite4_experts", "f32"), "nemotron_h_moe": (HERE.parent / "variants/nemotron_h_moe", "f32"), "gpt_oss": (MODELS / "gpt_oss/model", "f32"), "gpt_oss_mxfp4": (HERE.parent / "variants/gpt_oss_mxfp4", "bf16")}
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
 
 
@@ -35,6 +35,14 @@ def convert(folder, out, kind):
         hparams["layer_types"] = [{"full_attention": "attention", "linear_attention": "mamba"}.get(kind_of_layer, kind_of_layer) for kind_of_layer in hparams["layer_types"]]
         if not hparams["num_local_experts"]:
             hparams["intermediate_size"] = hparams["shared_intermediate_size"]
+    if hparams["model_type"] == "nemotron_h":  # heads of fewer than 64 components
+        hparams["mamba_d_head"] = hparams["mamba_head_dim"]
+    if hparams["model_type"] == "nemotron_h" and not {"moe", "E"} & set(hparams.get("layers_block_type") or hparams["hybrid_override_pattern"]):
+        # As in published configurations: no word of experts, and a pattern, since only there the converter knows an MLP.
+        letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+        for key in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
+            hparams.pop(key)
+        hparams["hybrid_override_pattern"] = "".join(letters[kind_of_layer] for kind_of_layer in hparams["layers_block_type"])
     ModelBase.no_mtp = True  # golden models have no layers that predict further tokens
     with torch.inference_mode():
         model = model_class(folder, gguf.LlamaFileType[TYPES[kind]], out, eager=False, hparams=hparams)

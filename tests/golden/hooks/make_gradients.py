@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
 
-import make, make_mamba2, make_qwen3_5
+import make, make_mamba, make_qwen3_5
 from make import HERE, T
 
 METRICS = ("cross_entropy", "logit_difference", "log_probability", "kl_divergence", "sum_of_squares", "autoencoder")
@@ -224,8 +224,8 @@ def of_classic(name):
     return of_formulas(lambda **how: make.classic(name, **how), rms=False)
 
 
-def of_mamba2(_):
-    return of_formulas(make_mamba2.made, rms=True)
+def of_mamba(name):
+    return of_formulas(make_mamba.MODELS_HERE[name], rms=True)
 
 
 def of_formulas(made_by, rms):
@@ -250,7 +250,7 @@ def main():
     (HERE / "gradients").mkdir(exist_ok=True)
     for name in sys.argv[1:] or sorted(p.stem for p in HERE.glob("*.safetensors")):
         with in_double():
-            of = of_mamba2 if name == "mamba2" else of_qwen3_5 if name == "qwen3_5" else of_classic if name.startswith("classic") else of_transformers
+            of = of_mamba if name in make_mamba.MODELS_HERE else of_qwen3_5 if name == "qwen3_5" else of_classic if name.startswith("classic") else of_transformers
             values, found, sizes = of(name)
         names = sorted(found[0])
         table = np.zeros((len(names), len(METRICS), 5))

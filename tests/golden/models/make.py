@@ -49,6 +49,8 @@ llama4  three layers with RoPE, norms of queries and keys, and chunks of 4 posit
 lfm2    convolutions over three positions in layers 0 and 2, attention in layer 1, whose pattern is attn.1
 mamba2  no attention: two layers with a state of 6 numbers for each of a head's 8, two groups of two heads; convolutions over four
         positions
+nemotron_h  the same in layer 0, an MLP with squared ReLU in layer 1, and attention without positions in layer 2
+falcon_h1   the same beside attention with two key and value heads of 6 components; a factor of each product
 The files of mixtral and qwen3_moe hold a tensor for each expert, as published ones do, and so do train.safetensors and
 train.json; transformers holds them stacked. Between an expert that is chosen and one that is not lies more than 3e-3 in every
 prompt. Those with norms of queries and keys have weights far from one in them, which golden_lib would leave near it.
@@ -59,7 +61,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def specs(tokenizers):
-    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, HunYuanDenseV1Config, Llama4TextConfig, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
+    from transformers import (BloomConfig, CohereConfig, Ernie4_5Config, Exaone4Config, FalconConfig, FalconH1Config, HunYuanDenseV1Config, Llama4TextConfig, Gemma3TextConfig, Gemma4TextConfig, Glm4Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, MixtralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen3Config, Mamba2Config, DeepseekV3Config, Glm4MoeConfig,
                               Qwen3MoeConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
     small = dict(vocab_size=128, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
                  pad_token_id=0, bos_token_id=2, eos_token_id=1)
@@ -135,6 +137,12 @@ def specs(tokenizers):
                          emb_std=1.0, seed=20370, longest=32)
     yield "mamba2", dict(config=Mamba2Config(vocab_size=48, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, state_size=6, n_groups=2, conv_kernel=4, chunk_size=8, pad_token_id=0, bos_token_id=2, eos_token_id=1),
                          emb_std=0.5, seed=20290, longest=32)
+    yield "falcon_h1", dict(config=FalconH1Config(**grouped, head_dim=6, rope_parameters=rope, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=6, mamba_d_conv=4, mamba_chunk_size=8,
+                                                  mamba_rms_norm=True, mamba_norm_before_gate=False, embedding_multiplier=1.7, lm_head_multiplier=0.6, key_multiplier=0.7, attention_in_multiplier=1.0,
+                                                  attention_out_multiplier=0.8, ssm_in_multiplier=1.2, ssm_out_multiplier=0.55, ssm_multipliers=[0.7, 0.9, 1.4, 0.8, 1.1], mlp_multipliers=[1.5, 0.65]),
+                            emb_std=0.5, seed=20291, longest=32)
+    yield "nemotron_h", dict(config=NemotronHConfig(**tiny, intermediate_size=24, layers_block_type=["linear_attention", "mlp", "full_attention"], num_attention_heads=4, num_key_value_heads=2, head_dim=6, ssm_state_size=6,
+                                                    mamba_num_heads=4, mamba_head_dim=8, n_groups=2, conv_kernel=4, chunk_size=8, time_step_min=0.1), emb_std=0.5, seed=20292, longest=32)
     latent = dict(**tiny, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, first_k_dense_replace=1, moe_intermediate_size=8, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=6)
     yield "deepseek_v3", dict(config=DeepseekV3Config(**latent, num_key_value_heads=2, q_lora_rank=12, n_routed_experts=6, n_group=3, topk_group=2, num_experts_per_tok=2, n_shared_experts=1, routed_scaling_factor=1.5, num_mtp_layers=0,
                                                       rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=32, beta_fast=4.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)),
@@ -171,9 +179,9 @@ def with_head_norms(randomize):
                     p.copy_(0.5 * torch.randn(p.shape, generator=g) + (0.0 if model.config.model_type == "gemma3_text" else 1.0))
                     if getattr(model.config, "num_kv_shared_layers", 0):  # scores without a scale in many layers
                         p.mul_(0.6)
-                if getattr(model.config, "state_size", 0):  # wide decays, steps of time and factors
+                if any(getattr(model.config, size, 0) for size in ("state_size", "mamba_d_state", "ssm_state_size")):  # wide decays, steps of time and factors
                     n = torch.randn(p.shape, generator=g)
-                    for end, values in (("A_log", n), ("dt_bias", n - 1), ("mixer.D", 1 + 0.5 * n), ("mixer.norm.weight", 1 + 0.5 * n), ("conv1d.weight", 0.6 * n), ("embeddings.weight", 0.7 * n)):
+                    for end, values in (("A_log", n), ("dt_bias", n - 1), ("mixer.D", 1 + 0.5 * n), ("mamba.D", 1 + 0.5 * n), ("mixer.norm.weight", 1 + 0.5 * n), ("mamba.norm.weight", 1 + 0.5 * n), ("conv1d.weight", 0.6 * n), ("embeddings.weight", 0.7 * n)):
                         if name.endswith(end):
                             p.copy_(values)
             for name, b in sorted(model.named_buffers()):
@@ -279,14 +287,14 @@ def name_layers_with_attention(folder, types):
     save_file({renamed(name): x for name, x in load_file(path).items()}, path)
 
 
-def name_the_head(folder):
-    """Files of GPT-NeoX call it embed_out, transformers' parameters lm_head."""
+def name_as_files(folder, of_transformers, of_files):
+    """Files of GPT-NeoX call the head embed_out, transformers' parameters lm_head; those of Nemotron-H begin with backbone."""
     import json
     from safetensors.torch import load_file, save_file
     path = folder / "train.safetensors"
-    save_file({name.replace("lm_head", "embed_out"): x for name, x in load_file(path).items()}, path)
+    save_file({name.replace(of_transformers, of_files): x for name, x in load_file(path).items()}, path)
     path = folder / "train.json"
-    path.write_text(path.read_text().replace("lm_head", "embed_out"))
+    path.write_text(path.read_text().replace(of_transformers, of_files))
 
 
 def assert_clear_choices(folder):
@@ -391,10 +399,13 @@ def main():
             golden_lib.make(os.path.join(HERE, name), **how)
             if name == "gemma4_moe":
                 add_noise_of_losses(HERE / name)
-            if how["config"].model_type == "lfm2":
+            if how["config"].model_type in ("lfm2", "nemotron_h"):
                 name_layers_with_attention(HERE / name / "golden", how["config"].layer_types)
             if name == "gpt_neox":
-                name_the_head(HERE / name / "golden")
+                name_as_files(HERE / name / "golden", "lm_head", "embed_out")
+            if name == "nemotron_h":  # whose configuration has experts, and whose layers have none
+                name_as_files(HERE / name / "golden", "model.", "backbone.")
+                continue
             if getattr(how["config"], "num_experts_per_tok", None) or getattr(how["config"], "top_k_experts", None):
                 if name not in ("gpt_oss", "gemma4_moe", "llama4"):
                     unstack(HERE / name / "golden", name in ("mixtral", "phimoe"))

@@ -20,8 +20,8 @@ import copy, json, math, pathlib, shutil, sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, DeepseekV2Config, Ernie4_5_MoeConfig, Ernie4_5Config, Llama4TextConfig, Exaone4Config, FalconConfig, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, Lfm2MoeConfig, LlamaConfig, Mamba2Config,
-                          MistralConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
+from transformers import (AutoModelForCausalLM, BloomConfig, Cohere2Config, DeepseekV2Config, Ernie4_5_MoeConfig, Ernie4_5Config, Llama4TextConfig, Exaone4Config, FalconConfig, FalconH1Config, Gemma2Config, Gemma4TextConfig, GemmaConfig, Glm4Config, GlmConfig, GPT2Config, GPTJConfig, GPTNeoConfig, GPTNeoXConfig, GptOssConfig, GraniteConfig, GraniteMoeHybridConfig, Lfm2Config, Lfm2MoeConfig, LlamaConfig, Mamba2Config,
+                          MistralConfig, NemotronHConfig, Olmo2Config, Olmo3Config, OlmoeConfig, OPTConfig, Phi3Config, PhiConfig, PhimoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3_5MoeTextConfig, Qwen3MoeConfig, Qwen3NextConfig, SmolLM3Config, StableLmConfig, Starcoder2Config)
 from transformers.models.falcon.modeling_falcon import FalconLinear
 
 torch.set_num_threads(1)
@@ -165,6 +165,22 @@ def published_next(config):
 
 
 LLAMA4 = {**TINY, "head_dim": 8, "intermediate_size": 13, "intermediate_size_mlp": 20, "num_local_experts": 4, "attention_chunk_size": 5, "floor_scale": 4, "attn_scale": 0.4}
+def published_falcon_h1(config):
+    config.update(rope_theta=config.pop("rope_parameters")["rope_theta"], rope_scaling=None, mamba_d_head="auto", mamba_use_mlp=True, mlp_expansion_factor=8, time_step_rank="auto",
+                  time_step_min=0.001, time_step_max=0.1, time_step_floor=0.0001)
+    config.pop("time_step_limit")
+
+
+FALCON_H1 = dict(embedding_multiplier=2.5, lm_head_multiplier=0.4, key_multiplier=0.6, attention_out_multiplier=0.9, ssm_in_multiplier=1.25, ssm_out_multiplier=0.7, ssm_multipliers=[0.4, 0.8, 1.2, 0.9, 0.7],
+                 mlp_multipliers=[0.8, 0.5])
+def published_nemotron_h(config):
+    letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+    config["hybrid_override_pattern"] = "".join(letters[kind] for kind in config.pop("layers_block_type"))
+    config.update(num_hidden_layers=len(config["hybrid_override_pattern"]), time_step_rank=2, rms_norm_eps=1e-5, mamba_d_conv=config.pop("conv_kernel"))
+
+
+NEMOTRON = dict(vocab_size=61, hidden_size=24, intermediate_size=37, num_attention_heads=4, num_key_value_heads=2, head_dim=7, max_position_embeddings=64, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+                ssm_state_size=5, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, chunk_size=4, time_step_min=0.2)
 MIXTURE = dict(vocab_size=48, hidden_size=16, intermediate_size=21, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
                pad_token_id=0, bos_token_id=2, eos_token_id=1, rope_parameters=dict(rope_type="default", rope_theta=100.0))
 DELTAS = dict(vocab_size=48, hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=128, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
@@ -274,6 +290,15 @@ VARIANTS = {
                                                mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=5, mamba_d_conv=3, tie_word_embeddings=True), None, "", False),
     "granite4_experts": (GraniteMoeHybridConfig(**{**TINY, "intermediate_size": 11}, **GRANITE, shared_intermediate_size=13, num_local_experts=5, num_experts_per_tok=2, layer_types=["linear_attention", "full_attention"],
                                                 mamba_n_heads=3, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=6, mamba_d_conv=4), None, "", False),
+    "falcon_h1_ungated_norm": (FalconH1Config(**TINY, rope_parameters=LLAMA3, mamba_d_ssm=None, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=5, mamba_d_conv=3, mamba_chunk_size=4, mamba_rms_norm=True,
+                                              attention_bias=True, mlp_bias=True, mamba_proj_bias=True, projectors_bias=True, mamba_conv_bias=False, tie_word_embeddings=True, time_step_limit=(0.1, 0.9), **FALCON_H1,
+                                              attention_in_multiplier=1.0), None, "", False),
+    "falcon_h1_published": (FalconH1Config(**TINY, rope_parameters=dict(rope_type="default", rope_theta=1e11), mamba_d_ssm=40, mamba_n_heads=5, mamba_d_state=6, mamba_d_conv=4, **FALCON_H1, attention_in_multiplier=0.8),
+                            published_falcon_h1, "", False),
+    "nemotron_h_moe": (NemotronHConfig(**{**NEMOTRON, "head_dim": 8, "time_step_min": 1e-6}, layers_block_type=["linear_attention", "moe", "full_attention", "moe"], n_routed_experts=6, n_group=3, topk_group=2, num_experts_per_tok=2, moe_intermediate_size=9,
+                                       moe_shared_expert_intermediate_size=13, moe_latent_size=10, routed_scaling_factor=1.5), None, "model.>backbone.", False),
+    "nemotron_h_every_kind": (NemotronHConfig(**NEMOTRON, layers_block_type=["full_attention", "mlp", "moe", "linear_attention"], n_routed_experts=4, num_experts_per_tok=3, moe_intermediate_size=9,
+                                              moe_shared_expert_intermediate_size=7, norm_topk_prob=False, mlp_bias=True, use_bias=True, use_conv_bias=False, mamba_hidden_act="gelu", mlp_hidden_act="silu"), published_nemotron_h, "model.>backbone.", False),
     "mamba2_one_group": (Mamba2Config(vocab_size=61, hidden_size=24, num_hidden_layers=2, num_heads=3, head_dim=16, n_groups=1, state_size=5, conv_kernel=3, use_bias=True, use_conv_bias=False, tie_word_embeddings=True,
                                       time_step_limit=(0.4, 0.9), layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None, pad_token_id=None), None, "backbone.", False),
     "olmoe_stacked": (OlmoeConfig(**{**TINY, "intermediate_size": 11}, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, tie_word_embeddings=True), None, "", False),
@@ -394,6 +419,9 @@ def make_variant(name):
     if name == "granite4_experts":  # as published files call them
         for new, published in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"), ("router.weight", "router.layer.weight")):
             tensors = {n.replace("block_sparse_moe." + new, "block_sparse_moe." + published): p for n, p in tensors.items()}
+    if name == "nemotron_h_moe":  # a tensor for each expert
+        stacked = {n: tensors.pop(n) for n in list(tensors) if n.endswith(("experts.up_proj", "experts.down_proj"))}
+        tensors.update({n.replace("experts.", f"experts.{e}.") + ".weight": w for n, all in stacked.items() for e, w in enumerate(all)})
     if name == "gemma4_multimodal":
         layers = "model.language_model.layers."
         unread = {f"{layers}{i}.self_attn.{m}.weight": tensors[f"{layers}{giver}.self_attn.{m}.weight"] for i, giver in ((3, 2), (4, 0)) for m in ("k_proj", "v_proj", "k_norm")}

@@ -18,6 +18,7 @@ constexpr BlockPart kBlockParts[] = {{"attention", "ln1", "hook_attn_out", "hook
 double length_of_last(const RowsD& rows) { return rows.row(rows.rows() - 1).norm(); }
 
 std::string part_of_attention(const ModelFacts& facts, const LayerRecord& spec) {
+  if (spec.delta && spec.has_attention()) return plural(facts.shape.n_heads, "head") + ", and a recurrence beside them";
   if (spec.delta) return "recurrence";
   if (spec.conv) return "convolution";
   return plural(facts.shape.n_heads, "head");
@@ -120,7 +121,7 @@ PictureJson data_of_stream_sum(Studio& studio) {
   const std::string begin = "blocks.0.hook_resid_pre", end = fmt::format("blocks.{}.hook_resid_post", layers - 1);
   std::vector<std::string> hooks = {begin};
   for (int64_t layer = 0; layer < layers; ++layer)
-    for (const char* hook : {"hook_attn_out", "hook_mlp_out", "hook_per_layer_out", "hook_resid_post"})
+    for (const char* hook : {"hook_attn_out", "hook_mlp_out", "hook_per_layer_out", "hook_ssm_out", "hook_resid_post"})
       if (const std::string name = fmt::format("blocks.{}.{}", layer, hook); record.hook(name) != nullptr) hooks.push_back(name);
   const Recorder seen = trace_to_memory(studio.engine, study.ids, hooks, nullptr, studio.options.memory);
   RowsD sum = rows_of_hook(seen, begin);
@@ -135,8 +136,8 @@ PictureJson data_of_stream_sum(Studio& studio) {
   size_t parts = 0;
   for (int64_t layer = 0; layer < layers; ++layer) {
     PictureJson one = {{"layer", layer}, {"attention", nullptr}, {"mlp", nullptr}, {"third", nullptr}};
-    for (const auto& [key, hook] :
-         {std::pair{"attention", "hook_attn_out"}, std::pair{"mlp", "hook_mlp_out"}, std::pair{"third", "hook_per_layer_out"}}) {
+    for (const auto& [key, hook] : {std::pair{"attention", "hook_attn_out"}, std::pair{"mlp", "hook_mlp_out"},
+                                    std::pair{"third", "hook_per_layer_out"}, std::pair{"third", "hook_ssm_out"}}) {
       const std::string name = fmt::format("blocks.{}.{}", layer, hook);
       if (record.hook(name) == nullptr) continue;
       const RowsD update = rows_of_hook(seen, name);
