@@ -64,12 +64,6 @@ void each_event(const T* u, const T* t, int64_t n, T lse, T target_lse, T invers
   }
 }
 
-template <class T>
-void scale_row(T* z, int64_t n, T factor) {
-  if (factor == 1) return;
-  for (int64_t i = 0; i < n; ++i) z[i] *= factor;
-}
-
 void check_rows(const Tensor& x, const Head& head, std::span<const int32_t> labels, int64_t target_rows, int64_t target_vocab) {
   if (static_cast<int64_t>(labels.size()) != x.rows() || target_rows != x.rows())
     throw ShapeError("divergence: " + std::to_string(labels.size()) + " labels and " + std::to_string(target_rows) +
@@ -120,14 +114,6 @@ void each_pair(Context& ctx, const DenseNode& node, int passes, F&& f) {
         f(rows, row, first, n, z, t, pass);
       }
   }
-}
-
-// log of the sum of exp(z / temperature), without changing z.
-template <class T>
-T scaled_lse(const T* z, int64_t n, T inverse_temperature, T* room) {
-  if (inverse_temperature == 1) return log_sum_exp(z, n);
-  for (int64_t i = 0; i < n; ++i) room[i] = z[i] * inverse_temperature;
-  return log_sum_exp(room, n);
 }
 
 template <class T>

@@ -37,6 +37,16 @@ Tensor logits(Context& ctx, const Tensor& x, const Head& head, std::span<const i
 /// Backward: x, W, bias; logits beyond that budget are computed again. Errors: InputError for a label outside the
 /// vocabulary.
 Tensor cross_entropy(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels);
+
+/// The log-probability of each row's label, log softmax(logits / temperature)[label], in the same chunks.
+///
+/// entropies  if given, becomes [T]: those of softmax(logits / temperature), a constant
+/// returns    [T]; 0 where nothing is scored
+///
+/// Backward and errors: as cross_entropy.
+Tensor label_logprobs(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels, double temperature = 1,
+                      Tensor* entropies = nullptr);
+
 inline constexpr int32_t kNotScored = -100;
 /// Labels that are not kNotScored.
 int64_t scored_in(std::span<const int32_t> labels);

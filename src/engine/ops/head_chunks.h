@@ -99,6 +99,20 @@ T log_sum_exp(const T* x, int64_t n) {
   return log_sum_exp_reference(x, static_cast<size_t>(n));
 }
 
+template <class T>
+void scale_row(T* z, int64_t n, T factor) {
+  if (factor == 1) return;
+  for (int64_t i = 0; i < n; ++i) z[i] *= factor;
+}
+
+/// log of the sum of exp(z / temperature), without changing z; room [n].
+template <class T>
+T scaled_lse(const T* z, int64_t n, T inverse_temperature, T* room) {
+  if (inverse_temperature == 1) return log_sum_exp(z, n);
+  for (int64_t i = 0; i < n; ++i) room[i] = z[i] * inverse_temperature;
+  return log_sum_exp(room, n);
+}
+
 /// log(exp(a) + exp(b)); -inf is nothing yet.
 template <class T>
 T join(T a, T b) {

@@ -342,6 +342,8 @@ TEST(OpGradient, LogitsAndLoss) {
     const Head scaled{head.weight, head.softcap, 0.4};
     check.expect_match([&](Context& ctx, const Inputs& x) { return cross_entropy(ctx, x[0], scaled, labels); });
     check.expect_match([&](Context& ctx, const Inputs& x) { return logits(ctx, x[0], head, rows); });
+    for (const double temperature : {1.0, 0.7})
+      check.expect_match([&](Context& ctx, const Inputs& x) { return label_logprobs(ctx, x[0], head, labels, temperature); });
   }
 }
 
@@ -352,6 +354,8 @@ TEST(OpGradient, LossOverALargeVocabulary) {
   const Weight& w = check.weight(4099, 2, false, true);
   const std::vector<int32_t> labels = {4098, 7, 4095};
   check.expect_match([&](Context& ctx, const Inputs& x) { return cross_entropy(ctx, x[0], {&w, 2.0}, labels); }, nullptr, 40);
+  check.expect_match([&](Context& ctx, const Inputs& x) { return label_logprobs(ctx, x[0], {&w, 2.0}, labels, 1.7); }, nullptr,
+                     40);
 }
 
 // A hook's replacement is a constant: what comes before it gets no gradient, what follows gets its own.
