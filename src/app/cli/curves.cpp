@@ -211,7 +211,7 @@ void run_curves(CurvesArguments o) {
   if (!o.out.empty()) check_writable("--out", o.out);
   std::vector<MetricRun> runs;
   for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
-  if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "lr", "grad_norm"};
+  if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "reward", "lr", "grad_norm"};
   if (o.metrics == std::vector<std::string>{"all"}) o.metrics = all_metrics(runs);
   ColoredPage page;
   page.title = "Training runs";
@@ -246,7 +246,7 @@ Action define_curves(CLI::App& app) {
   app.add_option("RUN", o->runs, "Folders of runs, or their metrics.jsonl")->type_name("")->required();
   app.add_option("--metric", o->metrics,
                  "A number of metrics.jsonl to draw, several of layers by what they have in common (layer_grad_norm, "
-                 "'layer_activation.*.before.variance'), or all. May be repeated; default: loss, val_loss, lr, grad_norm")
+                 "'layer_activation.*.before.variance'), or all. May be repeated; default: loss, val_loss, reward, lr, grad_norm")
       ->type_name("NAME")
       ->expected(1)
       ->take_all();

@@ -32,7 +32,7 @@ struct DataArguments {
   DocumentFlags documents;
   std::string tokenizer, out, check, show, template_path;
   int64_t threads = 0, seed = 0, count = 3;
-  bool no_special = false, json = false, chat = false, preferences = false;
+  bool no_special = false, json = false, chat = false, preferences = false, prompts = false;
   ShardFlags sharing;
 };
 
@@ -130,25 +130,31 @@ void run_data(DataArguments o) {
   std::vector<std::string> files = o.prepare.files;
   files.insert(files.end(), o.prepare.valid_files.begin(), o.prepare.valid_files.end());
   read_document_flags(files, o.prepare.text, o.documents);
-  if (!o.template_path.empty() && !o.chat && !o.preferences) throw UsageError("--template goes with --chat or --preferences.");
+  if (!o.template_path.empty() && !o.chat && !o.preferences && !o.prompts)
+    throw UsageError("--template goes with --chat, --preferences or --prompts.");
   o.prepare.special = !o.no_special;
   o.prepare.seed = static_cast<uint64_t>(o.seed);
 
   std::map<std::string, std::string> tokenizer_files;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::pair<std::string, std::string>> identity;  // what the parts of --shard depend on, beside the flags
-  const bool masked = o.chat || o.preferences;
+  const bool masked = o.chat || o.preferences || o.prompts;
   if (masked) {
     if (o.tokenizer == kCharacters)
-      throw UsageError("--chat and --preferences go with a model's tokenizer, not with characters.");
+      throw UsageError("--chat, --preferences and --prompts go with a model's tokenizer, not with characters.");
     const auto engine = std::make_shared<const Engine>(model_or_shipped(o.tokenizer), EngineOptions{.threads = 1});
     const auto source = o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20));
     tokenizer = std::shared_ptr<const Tokenizer>(engine, &engine->tokenizer());
     const std::string chat_template = source ? *source : chat_template_of(engine->opened()).value_or("");
+    if (!chat_template.empty()) tokenizer_files[kTemplateName] = chat_template;
     identity.emplace_back("template", hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(chat_template)))));
-    o.prepare.content = o.chat ? DataContent::conversations : DataContent::preferences;
-    o.prepare.encode_line =
-        o.chat ? conversation_encoder(engine, source, o.template_path) : preference_encoder(engine, source, o.template_path);
+    const auto read_as = [&](DataContent content, auto encoder) {
+      o.prepare.content = content;
+      o.prepare.encode_line = encoder(engine, source, o.template_path);
+    };
+    if (o.chat) read_as(DataContent::conversations, &conversation_encoder);
+    if (o.preferences) read_as(DataContent::preferences, &preference_encoder);
+    if (o.prompts) read_as(DataContent::prompts, &prompt_encoder);
   } else if (o.tokenizer == kCharacters) {
     tokenizer_files = character_tokenizer_files(characters_of(files, o.prepare.text));
     tokenizer = tokenizer_from_json(tokenizer_files.at("tokenizer.json"), "the vocabulary of characters", {});
@@ -222,7 +228,9 @@ Action define_data(CLI::App& app) {
                "Lines of {\"messages\": […]}: conversations, rendered with the model's chat template; only the assistant's "
                "turns are scored");
   app.add_flag("--preferences", o->preferences,
-               "Lines of {\"prompt\", \"chosen\", \"rejected\"}, texts or messages: pairs of answers, for dpo");
+               "Lines of {\"prompt\", \"chosen\", \"rejected\"}, texts or messages: pairs of answers, for dpo, cpo and orpo");
+  app.add_flag("--prompts", o->prompts,
+               "Lines of {\"prompt\"}, a text or messages, with whatever a reward reads besides: for grpo");
   app.add_option("--template", o->template_path, "A Jinja template instead of the model's own")
       ->type_name("FILE")
       ->check(not_empty());
@@ -237,13 +245,16 @@ Action define_data(CLI::App& app) {
   for (const char* name : {"--tokenizer", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special",
                            "--replace-invalid", "--seed", "--shard", "--join"})
     app.get_option("--check")->excludes(app.get_option(name));
-  for (const char* name : {"--check", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special",
-                           "--replace-invalid", "--seed", "--chat", "--preferences", "--template", "--shard", "--join"})
+  for (const char* name :
+       {"--check", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special", "--replace-invalid", "--seed",
+        "--chat", "--preferences", "--prompts", "--template", "--shard", "--join"})
     app.get_option("--show")->excludes(app.get_option(name));
   app.get_option("--count")->needs(app.get_option("--show"));
-  CLI::Option *chat = app.get_option("--chat"), *preferences = app.get_option("--preferences");
-  chat->excludes(preferences);
-  for (CLI::Option* lines : {chat, preferences})
+  CLI::Option *chat = app.get_option("--chat"), *preferences = app.get_option("--preferences"),
+              *prompts = app.get_option("--prompts");
+  chat->excludes(preferences)->excludes(prompts);
+  preferences->excludes(prompts);
+  for (CLI::Option* lines : {chat, preferences, prompts})
     for (const char* name : {"--check", "--key", "--format", "--document", "--no-special"}) lines->excludes(app.get_option(name));
   app.get_option("--template")->excludes(app.get_option("--check"));
   return [o] { run_data(*o); };

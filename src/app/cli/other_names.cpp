@@ -115,6 +115,8 @@ constexpr OtherCommand kCommands[] = {
     {"fine-tune", kLearn},
     {"sft", kLearn},
     {"dpo", kLearn},
+    {"orpo", kLearn},
+    {"grpo", kLearn},
     {"lora", "`vitrine train` makes an adapter with lora in its recipe, `vitrine extract-lora` takes one out of a model"},
     {"quantize", kConvert},
     {"quantise", kConvert},

@@ -36,6 +36,7 @@ void print_result(const TrainResult& r, const TrainArguments& o, int ranks) {
     document["best_step"] = r.best_step > 0 ? OrderedJson(r.best_step) : OrderedJson();
     document["best_val_loss"] = r.best_step > 0 ? OrderedJson(r.best_loss) : OrderedJson();
     document["stopped"] = r.stopped;
+    if (r.early) document["early"] = true;
     if (ranks > 1) document["processes"] = ranks;
     if (ranks > 1) document["comm_share"] = r.comm_share;
     document["checkpoint"] = r.checkpoint.empty() ? OrderedJson() : OrderedJson(r.checkpoint);
@@ -43,8 +44,11 @@ void print_result(const TrainResult& r, const TrainArguments& o, int ranks) {
   }
   const std::string again = fmt::format("vitrine {} {}", o.distill ? "distill" : "train", o.config);
   if (r.checkpoint.empty()) return print("stopped before step 1, so there is no checkpoint. Begin again with: {}\n", again);
-  print("{} step {}, {} tokens{}{}\n", r.stopped ? "stopped after" : "done:", r.step, grouped(r.tokens),
-        r.loss ? fmt::format(", loss {:.4f}", *r.loss) : "",
+  print("{} step {}, {} tokens{}{}\n",
+        r.stopped ? "stopped after"
+        : r.early ? "no lower validation loss: ended after"
+                  : "done:",
+        r.step, grouped(r.tokens), r.loss ? fmt::format(", loss {:.4f}", *r.loss) : "",
         r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
   if (ranks > 1) print("{} processes: {} of the steps' time went into communication\n", ranks, percent(r.comm_share));
   print("{}\n", r.checkpoint);

@@ -35,6 +35,7 @@ Window window() {
 // The loss, with its parts where it has some.
 std::string losses(const StepReport& report) {
   std::string text = fmt::format("loss {:.4f}", report.loss);
+  if (report.reward) text += fmt::format("  reward {:.4f}", *report.reward);
   if (report.cross_entropy) text += fmt::format("  ce {:.4f}", *report.cross_entropy);
   for (const double divergence : report.divergences) text += fmt::format("  divergence {:.4f}", divergence);
   return text;

@@ -60,7 +60,8 @@ Json identity_json(const TrainIdentity& i) {
       {"seed", i.seed},           {"sequence_length", i.sequence_length}, {"batch", i.batch},        {"accumulate", i.accumulate},
       {"documents", i.documents}, {"data_tokens", i.data_tokens},         {"optimizer", i.optimizer}};
   if (!i.lora.empty()) json["lora"] = i.lora;
-  if (!i.dpo.empty()) json["dpo"] = i.dpo;
+  if (!i.preference.empty()) json[i.preference] = i.preference_by;
+  if (!i.grpo.empty()) json["grpo"] = i.grpo;
   if (!i.masked.empty()) json["masked"] = i.masked;
   if (!i.data_weights.empty()) json["data_weights"] = i.data_weights;
   return json;

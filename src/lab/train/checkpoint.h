@@ -35,11 +35,13 @@ struct TrainIdentity {
   std::string data_path = {};     // named in errors; may change
   std::string data_weights = {};  // of a mixture's folders; empty: there is one
   std::string optimizer;
-  std::string dpo = {};         // what preferences are learned by; empty: they are not
-  std::string masked = {};      // how tokens are hidden; empty: next tokens are learned
-  std::string lora = {};        // the adapter that learns; empty: the whole model
-  std::string model_path = {};  // that learning began from; empty: fresh weights, or not known any more
-  Json model_config = {};       // of fresh weights, as it was given; null: none was, or not known any more
+  std::string preference = {};     // the section that preferences are learned by; empty: they are not
+  std::string preference_by = {};  // its settings
+  std::string grpo = {};           // how rewards are learned from; empty: they are not
+  std::string masked = {};         // how tokens are hidden; empty: next tokens are learned
+  std::string lora = {};           // the adapter that learns; empty: the whole model
+  std::string model_path = {};     // that learning began from; empty: fresh weights, or not known any more
+  Json model_config = {};          // of fresh weights, as it was given; null: none was, or not known any more
   bool operator==(const TrainIdentity&) const = default;
 };
 

@@ -223,9 +223,12 @@ void read_optimizer(const YamlValue& value, TrainConfig& c) {
 }
 
 void read_schedule(const YamlValue& value, TrainConfig& c) {
-  value.allow(Names{"warmup", "decay", "minimum", "steps", "cooldown"});
+  value.allow(Names{"warmup", "warmup_ratio", "decay", "minimum", "steps", "cooldown"});
   using Decay = Schedule::Decay;
   read(value, "warmup", c.schedule.warmup, 0);
+  read(value, "warmup_ratio", c.warmup_ratio, 0, 0.999999, "a share of the steps from 0 to below 1");
+  if (const auto ratio = value.find("warmup_ratio"); ratio && value.find("warmup"))
+    ratio->fail("schedule.warmup is set too; expected one of them");
   if (const auto decay = value.find("decay"))
     c.schedule.decay = word<Decay>(
         *decay, {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}, {"wsd", Decay::wsd}});
@@ -316,6 +319,80 @@ DistillOptions read_distill(const YamlValue& value) {
   return d;
 }
 
+PreferenceOptions read_preference(const YamlValue& value, const std::string& section) {
+  using Loss = PreferenceOptions::Loss;
+  PreferenceOptions o;
+  o.section = section;
+  o.reference = section == "dpo";
+  if (section == "orpo") {
+    value.allow(Names{"beta"});
+    o.loss = Loss::odds;
+    o.nll = 1;
+    o.nll_prompt = true;
+  } else if (section == "dpo") {
+    value.allow(Names{"beta", "loss_type"});
+    if (const auto loss = value.find("loss_type"))
+      o.loss = word<Loss>(*loss, {{"sigmoid", Loss::sigmoid}, {"hinge", Loss::hinge}, {"ipo", Loss::ipo}});
+  } else {
+    value.allow(Names{"beta", "loss_type", "cpo_alpha", "simpo_gamma"});
+    if (const auto loss = value.find("loss_type"))
+      o.loss =
+          word<Loss>(*loss, {{"sigmoid", Loss::sigmoid}, {"hinge", Loss::hinge}, {"ipo", Loss::ipo}, {"simpo", Loss::simpo}});
+    o.nll = o.loss == Loss::simpo ? 0 : 1;
+    o.gamma = o.loss == Loss::simpo ? 0.5 : 0;
+    if (const auto gamma = value.find("simpo_gamma"); gamma && o.loss != Loss::simpo)
+      gamma->fail("it belongs to loss_type: simpo");
+    read(value, "cpo_alpha", o.nll, 0, 1e6, "a number from 0 to 1e6");
+    read(value, "simpo_gamma", o.gamma, 0, 1e6, "a number from 0 to 1e6");
+  }
+  read(value, "beta", o.beta, 1e-6, 1e6, "a number from 1e-6 to 1e6");
+  return o;
+}
+
+PolicyOptions read_policy(const YamlValue& value) {
+  using Loss = PolicyOptions::Loss;
+  using Scale = PolicyOptions::Scale;
+  value.allow(Names{"reward", "reward_timeout", "group", "max_tokens", "temperature", "drop_cut", "loss_type", "scale_rewards",
+                    "beta", "epsilon", "epsilon_high", "iterations"});
+  PolicyOptions o;
+  o.reward = value.at("reward", "a command that reads lines of JSON and prints a number for each").text();
+  if (o.reward.empty()) value.find("reward")->fail("expected a command");
+  read(value, "reward_timeout", o.reward_timeout, 0.1, 86400, "seconds from 0.1 to 86400");
+  read(value, "group", o.group, 2, 1 << 16);
+  o.max_tokens = value.at("max_tokens", "the new tokens of a completion, at most").whole(1, kMost);
+  read(value, "temperature", o.temperature, 0.01, 100, "a temperature from 0.01 to 100");
+  read(value, "drop_cut", o.drop_cut);
+  if (const auto loss = value.find("loss_type"))
+    o.loss = word<Loss>(*loss, {{"grpo", Loss::grpo}, {"dapo", Loss::dapo}, {"dr_grpo", Loss::dr_grpo}, {"rloo", Loss::rloo}});
+  if (o.loss == Loss::dr_grpo || o.loss == Loss::rloo) o.scale = Scale::none;
+  if (const auto scale = value.find("scale_rewards")) {
+    if (o.loss == Loss::rloo)
+      scale->fail("with loss_type: rloo a reward is compared with the others of its group, and not scaled");
+    o.scale = word<Scale>(*scale, {{"group", Scale::group}, {"batch", Scale::batch}, {"none", Scale::none}});
+  }
+  read(value, "beta", o.beta, 0, 1e6, "a number from 0 (no divergence) to 1e6");
+  read(value, "epsilon", o.low, 0, 0.999999, "a number from 0 to below 1");
+  o.high = o.low;
+  read(value, "epsilon_high", o.high, 0, 1e6, "a number from 0 to 1e6");
+  read(value, "iterations", o.iterations, 1, 1000);
+  return o;
+}
+
+// What a run with grpo needs besides the section.
+void check_policy(const YamlValue& y, const YamlValue& section, const TrainConfig& c) {
+  const PolicyOptions& o = *c.policy;
+  if (c.distill || c.preference || c.masked || !c.kl_to.empty())
+    section.fail("it is a loss of its own: leave dpo, cpo, orpo, masked, distill and kl_to out");
+  if (c.eval_every > 0) y.find("eval_every")->fail("with grpo every step's line has the mean reward. Leave it out");
+  if (c.steps % o.iterations != 0)
+    y.find("steps")->fail("expected a multiple of grpo.iterations, " + std::to_string(o.iterations));
+  if (c.save_every % o.iterations != 0)
+    y.find("checkpoint")
+        ->find("every")
+        ->fail("expected a multiple of grpo.iterations, " + std::to_string(o.iterations) +
+               ": in between a run has completions that no checkpoint keeps");
+}
+
 MaskingOptions read_masked(const YamlValue& value) {
   value.allow(Names{"share", "mask", "random", "token"});
   MaskingOptions o;
@@ -359,7 +436,7 @@ void point_to_ours(const YamlValue& y) {
       {"grad_clip", "clip"},
       {"gradient_clipping", "clip"},
       {"micro_batch_size", "batch"},
-      {"warmup_ratio", "schedule.warmup, in steps"},
+      {"warmup_ratio", "schedule.warmup_ratio"},
       {"beta1", "optimizer.betas"},
       {"beta2", "optimizer.betas"},
       {"adam_beta1", "optimizer.betas"},
@@ -372,6 +449,7 @@ void point_to_ours(const YamlValue& y) {
       {"eval_steps", "eval_every"},
       {"eval_interval", "eval_every"},
       {"eval_iters", "eval_batches"},
+      {"early_stopping_patience", "early_stopping.patience"},
       {"save_steps", "checkpoint.every"},
       {"save_total_limit", "checkpoint.keep"},
       {"output_dir", "out"},
@@ -381,15 +459,11 @@ void point_to_ours(const YamlValue& y) {
   };
   for (const auto& [theirs, ours] : kOthers)
     if (const auto value = y.find(theirs)) value->fail("the key is not known; here it is \"" + std::string(ours) + "\"");
-  static constexpr const char *kEveryLine = "every step has a line in metrics.jsonl",
-                              *kNoEnd =
-                                  "a run learns all its steps, and checkpoint.best keeps the one of the lowest validation loss";
+  static constexpr const char* kEveryLine = "every step has a line in metrics.jsonl";
   static constexpr std::pair<const char*, const char*> kNone[] = {
       {"fp16", "training is in f32, and compute: bf16 rounds the operands of products"},
       {"logging_steps", kEveryLine},
       {"log_interval", kEveryLine},
-      {"early_stopping_patience", kNoEnd},
-      {"early_stopping", kNoEnd},
       {"resume_from_checkpoint", "give --resume, which continues from the newest checkpoint in \"out\""},
   };
   for (const auto& [theirs, instead] : kNone)
@@ -428,15 +502,18 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "recompute",     "compute",
                 "seed",          "threads",
                 "eval_every",    "eval_batches",
+                "eval_tokens",   "early_stopping",
                 "sample_every",  "sample_prompts",
                 "sample_tokens", "sample_temperature",
                 "checkpoint",    "layers_every",
                 "out",           "ema",
                 "kl_to",         "kl_weight",
                 "distill",       "metrics",
-                "dpo",           "tasks",
-                "tasks_every",   "tasks_limit",
-                "masked",        "optimiser"});
+                "dpo",           "cpo",
+                "orpo",          "grpo",
+                "tasks",         "tasks_every",
+                "tasks_limit",   "masked",
+                "optimiser"});
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -471,16 +548,20 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   if (const auto distill = y.find("distill")) c.distill = read_distill(*distill);
   if (c.distill && c.distill->on_policy > 0 && c.sequence_length == 1)
     y.find("sequence_length")->fail("with distill.on_policy the model continues the begin of each sequence; expected 2 or more");
-  if (const auto dpo = y.find("dpo")) {
-    dpo->allow(Names{"beta"});
-    c.dpo.emplace();
-    read(*dpo, "beta", c.dpo->beta, 1e-6, 1e6, "a number from 1e-6 to 1e6");
-    if (c.distill || !c.kl_to.empty()) dpo->fail("it is a loss of its own: leave distill and kl_to out");
+  for (const char* section : {"dpo", "cpo", "orpo"}) {
+    const auto preference = y.find(section);
+    if (!preference) continue;
+    if (c.preference) preference->fail("\"" + c.preference->section + "\" is set too; expected one loss of preferences");
+    c.preference = read_preference(*preference, section);
+    if (c.distill || !c.kl_to.empty()) preference->fail("it is a loss of its own: leave distill and kl_to out");
   }
   if (const auto masked = y.find("masked")) {
     c.masked = read_masked(*masked);
-    if (c.distill || c.dpo || !c.kl_to.empty()) masked->fail("it is a loss of its own: leave dpo, distill and kl_to out");
+    if (c.distill || c.preference || !c.kl_to.empty())
+      masked->fail("it is a loss of its own: leave " + (c.preference ? c.preference->section : "dpo") +
+                   ", distill and kl_to out");
   }
+  if (const auto grpo = y.find("grpo")) c.policy = read_policy(*grpo);
   read(y, "recompute", c.recompute);
   if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));
@@ -492,7 +573,10 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
     y.find("eval_every")->fail("there is nothing to evaluate on: set data.validation too");
   if (c.eval_every == 0 && !c.validation_data.empty())
     data.find("validation")->fail("it would never be read: set eval_every too");
-  if (c.eval_every == 0 && c.eval_batches > 0) y.find("eval_batches")->fail("set eval_every too");
+  read(y, "eval_tokens", c.eval_tokens, 1, int64_t{1} << 50);
+  for (const char* key : {"eval_batches", "eval_tokens", "early_stopping"})
+    if (const auto given = y.find(key); given && c.eval_every == 0) given->fail("set eval_every too");
+  if (c.eval_batches > 0 && c.eval_tokens > 0) y.find("eval_tokens")->fail("eval_batches is set too; expected one of them");
   read(y, "tasks", c.tasks);
   read(y, "tasks_every", c.tasks_every, 1);
   read(y, "tasks_limit", c.tasks_limit, 1);
@@ -504,7 +588,7 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   read(y, "sample_prompts", c.sample_prompts);
   read(y, "sample_tokens", c.sample_tokens, 1);
   read(y, "sample_temperature", c.sample_temperature, 0, 100, "a temperature from 0 (greedy) to 100");
-  if (c.sample_every > 0 && c.sample_prompts.empty())
+  if (c.sample_every > 0 && c.sample_prompts.empty() && !c.policy)
     y.find("sample_every")->fail("set sample_prompts too: a list of texts to continue");
   if (c.sample_every == 0 && !c.sample_prompts.empty()) y.find("sample_prompts")->fail("set sample_every too");
   for (const char* key : {"tasks_every", "sample_every"})
@@ -515,6 +599,12 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
     read(*checkpoint, "every", c.save_every, 1);
     read(*checkpoint, "keep", c.keep, 1);
     read(*checkpoint, "best", c.best);
+  }
+  if (const auto grpo = y.find("grpo")) check_policy(y, *grpo, c);
+  if (const auto stopping = y.find("early_stopping")) {
+    stopping->allow(Names{"patience"});
+    c.patience = stopping->at("patience", "validations without a lower loss after which the run ends").whole(1, kMost);
+    if (!c.best) stopping->fail("it goes by the best checkpoint, and checkpoint.best is false. Leave one of them out");
   }
   read(y, "layers_every", c.layers_every, 1);
   if (const auto metrics = y.find("metrics")) {

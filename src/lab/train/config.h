@@ -11,6 +11,7 @@
 #include "train/learner.h"
 #include "train/masking.h"
 #include "train/metric_files.h"
+#include "train/policy.h"
 #include "train/schedule.h"
 
 namespace vitrine {
@@ -43,7 +44,8 @@ struct TrainConfig {
   int64_t steps = 0;  // 0: `epochs`
   double epochs = 0;
   OptimizerOptions optimizer;
-  Schedule schedule;  // length 0: all steps
+  Schedule schedule;        // length 0: all steps
+  double warmup_ratio = 0;  // schedule.warmup as a share of the schedule's steps; 0: schedule.warmup says
   double clip = 1;
   std::optional<double> dropout_embedding, dropout_attention, dropout_residual;  // nothing: as the model's configuration says
   bool dropout_everywhere = false;  // one number for all the places that the family has
@@ -52,14 +54,16 @@ struct TrainConfig {
   uint64_t seed = 1;
   int64_t threads = 0;
 
-  std::optional<double> ema;              // decay of an average of the weights
-  std::string kl_to;                      // "ema" or a model that learning is held to; empty: nothing
-  double kl_weight = 0;                   // of the divergence from it
-  std::optional<DistillOptions> distill;  // a teacher
-  std::optional<PreferenceOptions> dpo;   // the data are preferences
-  std::optional<MaskingOptions> masked;   // tokens are hidden, and learned; nothing: the next tokens are
+  std::optional<double> ema;                    // decay of an average of the weights
+  std::string kl_to;                            // "ema" or a model that learning is held to; empty: nothing
+  double kl_weight = 0;                         // of the divergence from it
+  std::optional<DistillOptions> distill;        // a teacher
+  std::optional<PreferenceOptions> preference;  // the data are preferences
+  std::optional<PolicyOptions> policy;          // the data are prompts, and what the model writes is rewarded
+  std::optional<MaskingOptions> masked;         // tokens are hidden, and learned; nothing: the next tokens are
 
-  int64_t eval_every = 0, eval_batches = 0;  // 0: never; 0: all of the validation data
+  int64_t eval_every = 0, eval_batches = 0, eval_tokens = 0;  // 0: never; 0: all of the validation data
+  int64_t patience = 0;  // validations without a lower loss after which the run ends; 0: it goes on to its last step
   int64_t tasks_every = 0, tasks_limit = 0;  // 0: never; 0: all items
   std::vector<std::string> tasks;            // files of multiple-choice items
   int64_t sample_every = 0, sample_tokens = 64;

@@ -129,7 +129,8 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   ctx.step_of_training.balance = parts.balance;
   const Tensor x = replica.model.residual(ctx, step);
   const Head head = replica.model.head();
-  if (!batch.pairs.empty()) return preference_loss(ctx, x, head, batch, preference_, parts.preference);
+  if (!batch.policy.advantages.empty()) return policy_loss(ctx, x, head, batch, policy_, parts.policy);
+  if (!batch.pairs.empty()) return preference_loss(ctx, x, head, batch, preference_, nll_rows_by_pair_, parts.preference);
   Tensor loss;
   if (!batch.sampled) {
     if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
@@ -193,16 +194,18 @@ void Learner::forget_step() {
 StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update, Listener* watch) {
   Context& ctx = engine_.context();
   StepReport report;
-  std::vector<double> sums(6 + teachers_.size());  // loss; cross-entropy and its tokens; preferences; divergences
+  std::vector<double> sums(10 + teachers_.size());  // loss; cross-entropy and its tokens; preferences; policy; divergences
   report.step = steps_done_ + 1;
   report.lr = lr;
-  double totals[2] = {};  // scored tokens; what the loss is a mean over
+  double totals[3] = {};  // scored tokens; what the loss is a mean over; rows of PreferenceOptions::nll
   for (const Batch& batch : batches) {
     totals[0] += static_cast<double>(scored_in(batch.labels));
     totals[1] += static_cast<double>(counted_in(batch));
+    if (!batch.pairs.empty()) totals[2] += static_cast<double>(nll_rows(batch, preference_));
   }
   comm().all_reduce(totals);
   const double counted = totals[1];
+  nll_rows_by_pair_ = totals[2] / counted;
   report.tokens = static_cast<int64_t>(totals[0]);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
@@ -225,14 +228,19 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
       sums[3] += pass.parts.preference.chosen_reward;
       sums[4] += pass.parts.preference.rejected_reward;
       sums[5] += pass.parts.preference.accuracy;
-      for (size_t g = 0; g < pass.parts.divergences.size(); ++g) sums[6 + g] += pass.parts.divergences[g] * weight;
+      sums[6] += pass.parts.policy.entropy;
+      sums[7] += pass.parts.policy.kl;
+      sums[8] += pass.parts.policy.clipped;
+      sums[9] += pass.parts.policy.tokens;
+      for (size_t g = 0; g < pass.parts.divergences.size(); ++g) sums[10 + g] += pass.parts.divergences[g] * weight;
     }
     shards_.finish_gradients(ctx.pool());
     comm().all_reduce(sums);
     report.loss = sums[0] / counted;
     if (!batches[0].pairs.empty()) report.preference = {sums[3] / counted, sums[4] / counted, sums[5] / counted};
+    if (sums[9] > 0) report.policy = {sums[6] / sums[9], sums[7] / sums[9], sums[8] / sums[9], sums[9]};
     if (!teachers_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
-    for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[6 + g] / counted);
+    for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[10 + g] / counted);
     Norms norms = optimizer_->gradient_norms(ctx.pool(), halved ? &second_replica_->gradients : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
@@ -261,16 +269,41 @@ std::vector<double> Learner::answer_logprobs(const Batch& batch) {
   return all;
 }
 
-Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
+std::vector<float> Learner::label_logprobs(const Batch& batch, const Model& model) {
   Context& ctx = engine_.context();
-  const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
-  Sum sum;  // stays empty where the rest of the data did not reach this rank
+  std::vector<float> all;
   for (const Batch& part : parts_of(batch, pass_rows())) {
     const Step step = step_of(part);
     const auto frame = ctx.frame();
     const Tensor x = model.residual(ctx, step);
-    const Tensor loss = part.pairs.empty() ? scored_cross_entropy(ctx, x, model.head(), part.labels)
-                                           : preference_loss(ctx, x, model.head(), part, preference_, sum.preference);
+    const ScoredRows scored = scored_rows(part.labels, 0, static_cast<int64_t>(part.labels.size()));
+    const size_t first = all.size();
+    all.resize(first + part.labels.size());
+    if (scored.rows.empty()) continue;
+    const Tensor some =
+        vitrine::label_logprobs(ctx, take_rows(ctx, x, scored.rows), model.head(), scored.labels, policy_.temperature);
+    for (size_t i = 0; i < scored.rows.size(); ++i) {
+      const float logprob = some.data<float>()[i];
+      if (!std::isfinite(logprob)) report_validation(model, part);
+      all[first + static_cast<size_t>(scored.rows[i])] = logprob;
+    }
+  }
+  return all;
+}
+
+Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
+  Context& ctx = engine_.context();
+  const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
+  Sum sum;  // stays empty where the rest of the data did not reach this rank
+  const double rows_by_pair =
+      batch.pairs.empty() ? 0 : static_cast<double>(nll_rows(batch, preference_)) / static_cast<double>(batch.pairs.size());
+  for (const Batch& part : parts_of(batch, pass_rows())) {
+    const Step step = step_of(part);
+    const auto frame = ctx.frame();
+    const Tensor x = model.residual(ctx, step);
+    const Tensor loss = part.pairs.empty()
+                            ? scored_cross_entropy(ctx, x, model.head(), part.labels)
+                            : preference_loss(ctx, x, model.head(), part, preference_, rows_by_pair, sum.preference);
     const int64_t scored = counted_in(part);
     const double mean = static_cast<double>(*loss.data<float>());
     if (!std::isfinite(mean)) report_validation(model, part);

@@ -13,6 +13,7 @@
 #include "train/ema.h"
 #include "train/initialize.h"
 #include "train/optimizer.h"
+#include "train/policy.h"
 #include "train/preference.h"
 #include "train/shards.h"
 
@@ -45,12 +46,14 @@ struct TeacherSpec {
 
 /// What one step did.
 struct StepReport {
-  int64_t step = 0;                                 // its number, from 1
-  int64_t tokens = 0;                               // scored in it, on all ranks
-  double loss = 0;                                  // mean over them, or over pairs, before the step; with teachers the whole sum
+  int64_t step = 0;    // its number, from 1
+  int64_t tokens = 0;  // scored in it, on all ranks
+  double loss = 0;     // mean over them, over pairs or rewarded sequences, before the step; with teachers the whole sum
   std::optional<double> cross_entropy = {};         // with teachers: that part, over the batches that the model did not sample
   std::vector<double> divergences = {};             // with teachers: of each, not weighted
   std::optional<PreferenceReport> preference = {};  // of pairs: means over them
+  std::optional<PolicyReport> policy = {};          // of rewarded sequences: means over their scored tokens
+  std::optional<double> reward = {};                // mean of the step's completions; set by who rewards them
   double lr = 0;
   double gradient_norm = 0;            // before clipping
   std::vector<double> gradient_norms;  // of each parameter
@@ -69,6 +72,12 @@ class Learner {
   void set_preference(const PreferenceOptions& options) { preference_ = options; }
   /// log p of the answer of each of the batch's sequences, without dropout (sequence_logprobs()).
   std::vector<double> answer_logprobs(const Batch& batch);
+
+  /// Batches of rewarded sequences are learned from by policy_loss() with these options from now on.
+  void set_policy(const PolicyOptions& options) { policy_ = options; }
+  /// Under a model of this vocabulary, the log-probability of each row's label at the policy's temperature, without dropout; 0 of
+  /// rows that are not scored.
+  std::vector<float> label_logprobs(const Batch& batch, const Model& model);
 
   /// One step on the mean loss over the scored tokens of all batches together, or over their pairs: accumulation is the same as
   /// one big batch, however unequally scored tokens are spread; so are ranks, each of which gives its part of the batches, and as
@@ -123,6 +132,7 @@ class Learner {
     std::optional<double> cross_entropy;
     std::vector<double> divergences;
     PreferenceReport preference;       // sums
+    PolicyReport policy;               // sums
     RouterBalance* balance = nullptr;  // filled by the pass through the learner's own model
   };
   // A part of a batch that goes through the model at once.
@@ -176,6 +186,8 @@ class Learner {
   std::vector<TeacherSpec> teachers_;
   double cross_entropy_weight_ = 1;
   PreferenceOptions preference_;
+  PolicyOptions policy_;
+  double nll_rows_by_pair_ = 0;  // of the running step
   Tape tape_;
   std::unique_ptr<SecondReplica> second_replica_;  // once a step used it
   int64_t steps_done_ = 0;

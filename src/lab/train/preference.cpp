@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "ops/tape.h"
 #include "train/scored_rows.h"
 
@@ -18,16 +19,29 @@ struct SequenceLoss {
   double logprob() const { return mean ? -rows * static_cast<double>(*mean.data<float>()) : 0; }
 };
 
+// The labels of a sequence's rows, or of its prompt's too: each is the token that follows.
+std::vector<int32_t> labels_of(const Batch& batch, int64_t first, int64_t length, bool prompt) {
+  const auto begin = batch.labels.begin() + first;
+  std::vector<int32_t> labels(begin, begin + length);
+  if (prompt) std::copy_n(batch.tokens.begin() + first + 1, length - 1, labels.begin());
+  return labels;
+}
+
+// Of rows [first, first + labels.size()).
+SequenceLoss loss_of_rows(Context& ctx, const Tensor& x, const Head& head, std::span<const int32_t> labels, int64_t first) {
+  ScoredRows scored = scored_rows(labels, 0, static_cast<int64_t>(labels.size()));
+  if (scored.rows.empty()) return {};
+  for (int64_t& row : scored.rows) row += first;
+  return {cross_entropy(ctx, take_rows(ctx, x, scored.rows), head, scored.labels), static_cast<double>(scored.rows.size())};
+}
+
 std::vector<SequenceLoss> sequence_losses(Context& ctx, const Tensor& x, const Head& head, const Batch& batch) {
   std::vector<SequenceLoss> losses;
   int64_t first = 0;
   for (const int64_t length : batch.lengths) {
-    const ScoredRows scored = scored_rows(batch.labels, first, length);
+    const auto labels = std::span(batch.labels).subspan(static_cast<size_t>(first), static_cast<size_t>(length));
+    losses.push_back(loss_of_rows(ctx, x, head, labels, first));
     first += length;
-    SequenceLoss& loss = losses.emplace_back();
-    if (scored.rows.empty()) continue;
-    loss.mean = cross_entropy(ctx, take_rows(ctx, x, scored.rows), head, scored.labels);
-    loss.rows = static_cast<double>(scored.rows.size());
   }
   return losses;
 }
@@ -47,10 +61,54 @@ void slopes_backward(Context&, Tape& tape, const SlopesNode& node) {
     if (const Tensor dpart = tape.accumulate(node.parts[i])) *dpart.data<float>() += *dvalue.data<float>() * node.slopes[i];
 }
 
-// log(1 + e^-z), without overflow.
-double soft_loss(double z) { return std::max(-z, 0.0) + std::log1p(std::exp(-std::abs(z))); }
+// log(1 + e^-z), without overflow; by z.
+struct Curve {
+  double value, slope;
+};
+Curve soft_loss(double z) { return {std::max(-z, 0.0) + std::log1p(std::exp(-std::abs(z))), -1 / (1 + std::exp(z))}; }
+
+Curve loss_by(double z, const PreferenceOptions& o) {
+  using Loss = PreferenceOptions::Loss;
+  switch (o.loss) {
+    case Loss::hinge: return {std::max(0.0, 1 - o.beta * z), o.beta * z < 1 ? -o.beta : 0.0};
+    case Loss::ipo: return {std::pow(z - 1 / (2 * o.beta), 2), 2 * (z - 1 / (2 * o.beta))};
+    case Loss::odds: {
+      const Curve soft = soft_loss(z);
+      return {o.beta * soft.value, o.beta * soft.slope};
+    }
+    case Loss::sigmoid:
+    case Loss::simpo: break;
+  }
+  const Curve soft = soft_loss(o.beta * z - o.gamma);
+  return {soft.value, o.beta * soft.slope};
+}
+
+// What an answer adds to z, and its slope by the mean loss of the answer's rows.
+struct Score {
+  double value = 0, slope = 0, reward = 0;
+};
+Score score_of(const SequenceLoss& loss, double reference, const PreferenceOptions& o) {
+  const double parts = o.averaged() ? std::max(loss.rows, 1.0) : 1;
+  Score score{(loss.logprob() - reference) / parts, -loss.rows / parts};
+  // A reward is beta log p beyond the reference; of losses without one, of the log p that they compare.
+  score.reward = o.beta * (o.reference ? loss.logprob() - reference : score.value);
+  if (o.loss != PreferenceOptions::Loss::odds) return score;
+  const double rest = -std::expm1(std::min(score.value, -1e-7));  // 1 - p
+  score.slope /= rest;
+  score.value -= std::log(rest);
+  return score;
+}
 
 }  // namespace
+
+std::string preference_text(const PreferenceOptions& o) {
+  constexpr const char* kNames[] = {"sigmoid", "hinge", "ipo", "simpo", "odds"};
+  std::string text = "beta " + Json(o.beta).dump();
+  if (o.loss != PreferenceOptions::Loss::sigmoid) text += std::string(", ") + kNames[static_cast<size_t>(o.loss)];
+  if (o.gamma > 0) text += ", gamma " + Json(o.gamma).dump();
+  if (o.nll > 0) text += ", cross-entropy times " + Json(o.nll).dump();
+  return text;
+}
 
 std::vector<double> sequence_logprobs(Context& ctx, const Tensor& x, const Head& head, const Batch& batch) {
   std::vector<double> logprobs;
@@ -58,32 +116,52 @@ std::vector<double> sequence_logprobs(Context& ctx, const Tensor& x, const Head&
   return logprobs;
 }
 
+int64_t nll_rows(const Batch& batch, const PreferenceOptions& options) {
+  int64_t rows = 0, first = 0;
+  if (options.nll == 0) return 0;
+  for (size_t i = 0; i < batch.lengths.size(); first += batch.lengths[i++])
+    if (i % 2 == 0) rows += scored_in(labels_of(batch, first, batch.lengths[i], options.nll_prompt));
+  return rows;
+}
+
 Tensor preference_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& options,
-                       PreferenceReport& report) {
+                       double rows_by_pair, PreferenceReport& report) {
   const size_t pairs = batch.pairs.size();
-  VITRINE_CHECK(batch.lengths.size() == 2 * pairs && batch.reference.size() == 2 * pairs, "a pair has two sequences");
+  VITRINE_CHECK(batch.lengths.size() == 2 * pairs, "a pair has two sequences");
+  VITRINE_CHECK(batch.reference.size() == (options.reference ? 2 * pairs : 0), "each sequence has a reference");
   const std::vector<SequenceLoss> losses = sequence_losses(ctx, x, head, batch);
+  const auto by_pair = 1 / static_cast<double>(pairs);
   double sum = 0;
   std::vector<Tensor> parts;
   std::vector<float> slopes;
+  const auto add_part = [&](const Tensor& part, double slope) {
+    if (!part) return;
+    parts.push_back(part);
+    slopes.push_back(static_cast<float>(slope));
+  };
+  int64_t first = 0;
   for (size_t i = 0; i < pairs; ++i) {
+    const auto reference = [&](size_t which) { return options.reference ? batch.reference[2 * i + which] : 0.0; };
     const SequenceLoss &chosen = losses[2 * i], &rejected = losses[2 * i + 1];
-    const double of_chosen = options.beta * (chosen.logprob() - batch.reference[2 * i]),
-                 of_rejected = options.beta * (rejected.logprob() - batch.reference[2 * i + 1]), z = of_chosen - of_rejected;
-    sum += soft_loss(z);
-    report.chosen_reward += of_chosen;
-    report.rejected_reward += of_rejected;
-    report.accuracy += z > 0 ? 1 : 0;
-    // By z: -sigmoid(-z). By the mean loss of n rows: log p is -n times it.
-    const double slope = options.beta / (1 + std::exp(z)) / static_cast<double>(pairs);
-    for (const auto& [loss, sign] : {std::pair(&chosen, 1.0), {&rejected, -1.0}}) {
-      if (!loss->mean) continue;
-      parts.push_back(loss->mean);
-      slopes.push_back(static_cast<float>(sign * slope * loss->rows));
+    const Score better = score_of(chosen, reference(0), options), worse = score_of(rejected, reference(1), options);
+    const Curve loss = loss_by(better.value - worse.value, options);
+    sum += loss.value * by_pair;
+    report.chosen_reward += better.reward;
+    report.rejected_reward += worse.reward;
+    report.accuracy += better.reward > worse.reward ? 1 : 0;
+    add_part(chosen.mean, loss.slope * better.slope * by_pair);
+    add_part(rejected.mean, -loss.slope * worse.slope * by_pair);
+    if (options.nll > 0 && rows_by_pair > 0) {
+      const SequenceLoss text =
+          options.nll_prompt ? loss_of_rows(ctx, x, head, labels_of(batch, first, batch.lengths[2 * i], true), first) : chosen;
+      const double weight = options.nll * by_pair / rows_by_pair * text.rows;
+      if (text.mean) sum += weight * static_cast<double>(*text.mean.data<float>());
+      add_part(text.mean, weight);
     }
+    first += batch.lengths[2 * i] + batch.lengths[2 * i + 1];
   }
   const Tensor value = ctx.empty({1});
-  *value.data<float>() = static_cast<float>(sum / static_cast<double>(pairs));
+  *value.data<float>() = static_cast<float>(sum);
   if (Tape* const tape = ctx.tape(); tape != nullptr && !parts.empty())
     tape->record(&slopes_backward, SlopesNode{value, tape->keep<Tensor>(parts), tape->keep<float>(slopes), parts.size()});
   return value;

@@ -36,6 +36,11 @@ std::string masked_text(const MaskingOptions& o, int32_t mask) {
          std::to_string(mask);
 }
 
+std::string from_text(const Rollouts& rollouts) {
+  const uint64_t fingerprint = rollouts.fingerprint();
+  return fingerprint == 0 ? "" : ", near to a model with the numbers " + hexadecimal(fingerprint);
+}
+
 const char* name_of(OptimizerOptions::Kind kind) {
   constexpr const char* kOptimizers[] = {"adamw", "sgd", "muon", "normuon", "soap"};
   return kOptimizers[static_cast<size_t>(kind)];
@@ -84,7 +89,9 @@ void TrainRun::restore() {
                .data_path = data_->path(),
                .data_weights = data_->weights_text(),
                .optimizer = name_of(config_.optimizer.kind),
-               .dpo = config_.dpo ? "beta " + Json(config_.dpo->beta).dump() : "",
+               .preference = config_.preference ? config_.preference->section : "",
+               .preference_by = config_.preference ? preference_text(*config_.preference) : "",
+               .grpo = rollouts_ ? policy_text(*config_.policy) + from_text(*rollouts_) : "",
                .masked = masker_ ? masked_text(*config_.masked, masker_->mask()) : "",
                .lora = config_.lora ? lora_text(config_, base_) : "",
                .model_path = config_.model,
@@ -97,6 +104,7 @@ void TrainRun::restore() {
   }
   if (validation_) {
     std::string measured = hexadecimal(validation_->checksum()) + "/" + std::to_string(config_.eval_batches);
+    if (config_.eval_tokens > 0) measured += "/" + std::to_string(config_.eval_tokens) + " tokens";
     if (!progress_.best_on.empty() && progress_.best_on != measured) progress_.best_step = 0;
     progress_.best_on = std::move(measured);
   }

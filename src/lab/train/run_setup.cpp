@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/memory.h"
 #include "io/file_checks.h"
 #include "model/abilities.h"
@@ -42,6 +43,7 @@ TrainRun::TrainRun(const TrainConfig& config, bool resume, const TrainEvents& ev
       companions_(config.lora ? Companions() : companions_of(learner_.engine().opened())) {
   if (checkpoint_ < 0 && config_.model.empty()) name_special_tokens();
   open_data();
+  keep_template();
   check_sizes();
   restore();
   check_ranks();
@@ -143,7 +145,8 @@ void TrainRun::open_data() {
     throw InputError(config_.path + ": data.train: " + error.what());
   }
   source_.emplace(*data_, BatchOptions{.sequence_length = config_.sequence_length,
-                                       .batch = config_.batch / comm_.size(),
+                                       .batch = config_.policy ? Rollouts::prompts_of_batch(config_, comm_.size())
+                                                               : config_.batch / comm_.size(),
                                        .seed = config_.seed,
                                        .documents = config_.documents,
                                        .rank = comm_.rank(),
@@ -152,17 +155,18 @@ void TrainRun::open_data() {
   if (config_.eval_every > 0) validation_.emplace(std::vector<DataPart>{{open(config_.validation_data)}});
   check_contents();
   if (Teachers::wanted(config_)) teachers_.emplace(config_, learner_, *data_);
-  if (config_.dpo) {
-    reference_.emplace(config_.out);
-    learner_.set_preference(*config_.dpo);
+  if (config_.preference) {
+    if (config_.preference->reference) reference_.emplace(config_.out);
+    learner_.set_preference(*config_.preference);
   }
+  if (config_.policy) rollouts_.emplace(config_, learner_, *data_);
   if (config_.masked) find_mask();
   if (config_.tasks_every > 0 && !engine.has_tokenizer())
     throw InputError(config_.path + ": tasks are texts, and the model has no tokenizer. " +
                      (config_.model.empty() ? "Set model.tokenizer, or leave them out" : "Leave them out"));
   if (config_.tasks_every > 0 && first() && !events_.measure)
     throw UsageError(config_.path + ": tasks are answered where `vitrine train` runs the configuration. Leave them out");
-  if (config_.sample_every > 0 && !engine.has_tokenizer())
+  if (!config_.sample_prompts.empty() && !engine.has_tokenizer())
     throw InputError(config_.path + ": sample_prompts are texts, and the model has no tokenizer. " +
                      (config_.model.empty() ? "Set model.tokenizer, or leave them out" : "Leave them out"));
   if (config_.sample_every > 0)
@@ -174,6 +178,18 @@ void TrainRun::open_data() {
         throw InputError(config_.path + ": sample_prompts: " + error.what());
       }
     }
+}
+
+// A model that learned conversations is asked in the form that they had.
+void TrainRun::keep_template() {
+  if (config_.lora) return;  // an adapter's model keeps its own
+  for (const DataPart& part : data_->parts()) {
+    const std::string path = part.data.path() + "/../" + kTemplateName;
+    if (!part.data.masked() || !present(path)) continue;
+    const std::string text = read_file(path, size_t{1} << 20);
+    if (chat_template_of(learner_.engine().opened()) != text) companions_[kTemplateName] = text;
+    return;
+  }
 }
 
 void TrainRun::find_mask() {
@@ -194,12 +210,19 @@ void TrainRun::check_contents() const {
     for (const DataPart& part : mix->parts()) {
       const std::string where = config_.path + ": " + part.data.path();
       const bool pairs = part.data.content() == DataContent::preferences;
-      if (pairs && !config_.dpo)
+      if (pairs && !config_.preference)
         throw InputError(where + " holds preferences. Set dpo: {beta: 0.1} to learn from them, or name other data");
-      if (!pairs && config_.dpo)
-        throw InputError(where + " holds " + content_name(part.data.content()) +
-                         ", and dpo learns from preferences. `vitrine data --preferences` makes them from " +
+      if (!pairs && config_.preference)
+        throw InputError(where + " holds " + content_name(part.data.content()) + ", and " + config_.preference->section +
+                         " learns from preferences. `vitrine data --preferences` makes them from " +
                          "{\"prompt\", \"chosen\", \"rejected\"} lines");
+      const bool prompts = part.data.content() == DataContent::prompts;
+      if (prompts && !config_.policy)
+        throw InputError(where +
+                         " holds prompts. Set grpo: {reward: COMMAND, max_tokens: 64} to learn from rewards, or name other data");
+      if (!prompts && config_.policy)
+        throw InputError(where + " holds " + content_name(part.data.content()) +
+                         ", and grpo learns from prompts. `vitrine data --prompts` makes them from {\"prompt\"} lines");
       if (part.data.masked() && config_.masked)
         throw InputError(where + " holds " + content_name(part.data.content()) +
                          ", and masked hides tokens of texts. `vitrine data` makes them");
@@ -226,21 +249,26 @@ void TrainRun::check_sizes() {
   if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's most likely
     by_row += static_cast<double>(std::min(config_.distill->top_k, shape.vocab_size)) *
               (8.0 * static_cast<double>(config_.accumulate + 1) + 20);
-  if (config_.distill && config_.distill->on_policy > 0)  // keys and values of the sequences that the model continues
+  if (config_.policy ||
+      (config_.distill && config_.distill->on_policy > 0))  // keys and values of the sequences that the model continues
     by_row += 8.0 * static_cast<double>(shape.n_layers * shape.n_kv_heads * shape.head_dim);
   activations += static_cast<double>(rows) * by_row;
   check_memory(config_, activations * comm_.on_this_machine(),
                "the activations and tokens of batches of " + std::to_string(config_.batch) +
-                   (config_.dpo ? " pairs of sequences of " : " sequences of ") + std::to_string(config_.sequence_length) +
+                   (config_.preference ? " pairs of sequences of " : " sequences of ") + std::to_string(config_.sequence_length) +
                    " tokens",
                std::string("Lower batch or sequence_length") + (config_.recompute ? "" : ", or set recompute: true"));
   steps_ = config_.steps;
   if (steps_ == 0)
-    steps_ = std::max<int64_t>(1, std::llround(config_.epochs * static_cast<double>(source_->windows_per_epoch()) /
-                                               static_cast<double>(config_.batch * config_.accumulate)));
+    steps_ = std::max<int64_t>(
+        1, std::llround(config_.epochs * static_cast<double>(source_->windows_per_epoch()) / windows_of_step()));
+  if (config_.policy && config_.steps == 0)  // all that the last completions are learned by
+    steps_ = (steps_ + config_.policy->iterations - 1) / config_.policy->iterations * config_.policy->iterations;
   if (teachers_) teachers_->check_space(static_cast<uint64_t>(steps_) * static_cast<uint64_t>(config_.accumulate));
   schedule_ = config_.schedule;
   if (schedule_.length == 0) schedule_.length = steps_;
+  if (config_.warmup_ratio > 0)
+    schedule_.warmup = static_cast<int64_t>(std::ceil(config_.warmup_ratio * static_cast<double>(schedule_.length)));
   if (schedule_.warmup >= schedule_.length && schedule_.decay != Schedule::Decay::constant)
     throw InputError(config_.path + ": schedule.warmup is " + std::to_string(schedule_.warmup) + "; expected fewer than the " +
                      std::to_string(schedule_.length) + " steps of the schedule");
@@ -253,7 +281,7 @@ void TrainRun::check_sizes() {
 void TrainRun::announce() {
   if (!first() || !events_.started) return;
   std::vector<TrainEvents::DataShare> shares;
-  const double sequences = static_cast<double>(steps_) * static_cast<double>(config_.batch * config_.accumulate);
+  const double sequences = static_cast<double>(steps_) * windows_of_step();
   const std::vector<PartPosition> positions = source_->parts();
   for (size_t i = 0; i < positions.size(); ++i) {
     const TokenData& data = data_->parts()[i].data;
@@ -277,7 +305,8 @@ void TrainRun::check_ranks() {
   const std::pair<const char*, double> seen[] = {
       {"the text of the configuration (a checksum)", static_cast<double>(std::hash<std::string>{}(config_.text) >> 12)},
       {"the model beside the adapter (a checksum)", static_cast<double>(base_ >> 12)},
-      {"teacher and anchor (a checksum)", static_cast<double>((teachers_ ? teachers_->fingerprint() : 0) >> 12)},
+      {"teacher, anchor and starting model (a checksum)",
+       static_cast<double>(((teachers_ ? teachers_->fingerprint() : 0) + (rollouts_ ? rollouts_->fingerprint() : 0)) >> 12)},
       {"the data (a checksum)", static_cast<double>(data_->checksum() >> 12)},
       {"tokens of validation data", validation_ ? static_cast<double>(validation_->tokens()) : 0.0},
       {"the step to go on from", static_cast<double>(progress_.step)}};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "generate/generate.h"
+#include "ops/layout.h"
 #include "train/train_run.h"
 
 namespace vitrine {
@@ -31,12 +32,19 @@ bool TrainRun::evaluate(Line& line) {
                                                     .rank = comm_.rank(),
                                                     .ranks = comm_.size(),
                                                     .shuffle = false});
-  const auto all = static_cast<int64_t>(source.batches_per_epoch());
+  // By tokens the same windows are measured whatever a batch is.
+  const auto asked = static_cast<uint64_t>(ceil_div(config_.eval_tokens, config_.sequence_length));
+  const uint64_t windows = asked > 0 ? std::min(asked, source.windows_per_epoch()) : source.windows_per_epoch();
+  const auto all = ceil_div(static_cast<int64_t>(windows), config_.batch);
   const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
+  const auto own = static_cast<uint64_t>(config_.batch / comm_.size());  // windows of a batch of this rank
   double sums[7] = {};  // loss, and scored tokens or pairs; of the averaged weights; preferences
   for (int64_t i = 0; i < batches; ++i) {
     if (any(stop_here())) return false;
-    Batch batch = source.next();
+    Batch batch;
+    const uint64_t before = own * static_cast<uint64_t>(comm_.rank()), first = static_cast<uint64_t>(i * config_.batch) + before;
+    batch.first_row = before * static_cast<uint64_t>(source.rows_per_window());
+    for (uint64_t window = first; window < std::min(first + own, windows); ++window) source.add_window({0, window}, batch);
     if (reference_) reference_->add_to(batch, true);
     if (masker_)
       masker_->hide(batch, kValidationMasks,
@@ -58,7 +66,7 @@ bool TrainRun::evaluate(Line& line) {
   const double loss = sums[0] / sums[1];
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
-  if (config_.dpo) add_preference("val_", {sums[4] / sums[1], sums[5] / sums[1], sums[6] / sums[1]}, line);
+  if (config_.preference) add_preference("val_", {sums[4] / sums[1], sums[5] / sums[1], sums[6] / sums[1]}, line);
   const TokenData& data = validation_->parts()[0].data;
   if (data.text_bytes() > 0 && !data.masked() && !masker_) {
     const uint64_t first_ones = config_.documents ? data.documents() : 1;  // which are never scored
@@ -85,6 +93,11 @@ void TrainRun::answer_tasks(Line& line) {
 void TrainRun::sample() {
   if (!first()) return;
   Engine& engine = learner_.engine();
+  if (rollouts_ && events_.sampled)
+    for (const auto& sample : rollouts_->samples())
+      events_.sampled(progress_.step,
+                      sample.at("prompt").is_string() ? sample.at("prompt").get<std::string>() : sample.at("prompt").dump(),
+                      sample.at("completion").get<std::string>() + " (reward " + sample.at("reward").dump() + ")");
   for (size_t i = 0; i < prompts_.size() && !stop_here(); ++i) {
     GenerateOptions options;
     options.max_tokens = config_.sample_tokens;

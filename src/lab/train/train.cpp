@@ -46,19 +46,25 @@ void TrainRun::find_reference() {
   });
 }
 
+std::vector<Batch> TrainRun::read_batches() {
+  if (rollouts_) return rollouts_->next(*source_, progress_.step);
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < config_.accumulate; ++i) {
+    const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
+    Batch& batch = batches.emplace_back(teachers_ ? teachers_->next(*source_, number) : source_->next());
+    if (reference_) reference_->add_to(batch, false);
+    if (masker_) masker_->hide(batch, number, batch.first_row);
+  }
+  return batches;
+}
+
 // The batches of a step. Those in which nothing is scored (documents of one token) are passed over, on all ranks alike.
 std::vector<Batch> TrainRun::next_batches() {
   const auto limit = static_cast<int64_t>(source_->batches_per_epoch()) + config_.accumulate;
   for (int64_t passed = 0; passed <= limit; passed += config_.accumulate) {
-    std::vector<Batch> batches;
+    std::vector<Batch> batches = read_batches();
     double scored = 0;
-    for (int64_t i = 0; i < config_.accumulate; ++i) {
-      const auto number = static_cast<uint64_t>(progress_.step * config_.accumulate + i);
-      batches.push_back(teachers_ ? teachers_->next(*source_, number) : source_->next());
-      if (reference_) reference_->add_to(batches.back(), false);
-      if (masker_) masker_->hide(batches.back(), number, batches.back().first_row);
-      scored += static_cast<double>(scored_in(batches.back().labels));
-    }
+    for (const Batch& batch : batches) scored += static_cast<double>(scored_in(batch.labels));
     comm_.all_reduce({&scored, 1});
     if (scored > 0) return batches;
   }
@@ -76,14 +82,23 @@ TrainResult TrainRun::go() {
     frozen = static_cast<double>(parameter_count(*opened.model) - (shape.tied ? 0 : shape.vocab_size * shape.d_model));
   RecentSteps clock([&] { return product_flops_per_s(learner_.engine().context()); });
   double step_seconds = 0, comm_seconds = 0;
-  while (progress_.step < steps_ && !result_.stopped) {
-    const std::vector<Batch> batches = next_batches();
+  while (progress_.step < steps_ && !result_.stopped && !stale()) {
+    std::vector<Batch> batches;
+    try {
+      batches = next_batches();
+    } catch (const RunError& error) {
+      if (!rollouts_ || comm_.size() > 1 || progress_.step == std::max<int64_t>(0, unsaid_)) throw;
+      save();  // what was learned is not lost with a reward
+      throw RunError(std::string(error.what()) + "\n  The run is saved at step " + std::to_string(progress_.step) +
+                     ": continue with --resume");
+    }
     const bool layers = due(config_.layers_every, progress_.step + 1);
     std::optional<LayerWatch> watch;
     if (layers) watch.emplace(learner_.engine().model());
     const Stopwatch watched;
     const double comm_before = comm_.seconds();
-    const StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers, watch ? &*watch : nullptr);
+    StepReport report = learner_.step(batches, schedule_.at(progress_.step), layers, watch ? &*watch : nullptr);
+    if (rollouts_) report.reward = rollouts_->reward();
     const double took = watched.ms() / 1000, waited = comm_.seconds() - comm_before;
     step_seconds += took;
     comm_seconds += waited;
@@ -104,6 +119,8 @@ TrainResult TrainRun::go() {
     if (unsaid_ > 0) line["saved"] = std::exchange(unsaid_, 0);
     if (comm_.size() > 1) line["comm_share"] = waited / took;
     if (teachers_) teachers_->describe(report, batches, line);
+    if (rollouts_) rollouts_->describe(report, line);
+    if (rollouts_ && due(config_.sample_every, progress_.step)) line["samples"] = rollouts_->samples();
     if (report.preference) add_preference("", *report.preference, line);
     if (watch) add_layers(report, *watch, line);
     if (first() && events_.stepped) events_.stepped(report, rate);
@@ -118,14 +135,16 @@ TrainResult TrainRun::go() {
     }
     if (first()) folder_.add_metrics(line.dump());  // before the checkpoint: a resumed run keeps the lines up to it
     progress_.validation_due = measured ? "" : line.dump();
-    const bool saved =
-        !measured || last || due(config_.save_every, progress_.step) || (config_.best && progress_.best_step == progress_.step);
+    const bool whole = !rollouts_ || rollouts_->due(progress_.step);  // no completions are left to learn from
+    const bool saved = !measured || last || stale() || due(config_.save_every, progress_.step) ||
+                       (config_.best && progress_.best_step == progress_.step);
     if (saved) save();
     if (due(config_.sample_every, progress_.step)) sample();
-    result_.stopped = !measured || any(!last && stop_here());
+    result_.stopped = !measured || any(!last && whole && stop_here());
     if (result_.stopped && !saved) save();
     clock.restart();  // validation, samples and checkpoints are no part of the rate
   }
+  result_.early = progress_.step < steps_ && stale();
   result_.step = progress_.step;
   result_.tokens = progress_.tokens;
   result_.best_step = config_.best ? progress_.best_step : 0;

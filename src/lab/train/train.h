@@ -58,6 +58,7 @@ struct TrainResult {
   int64_t best_step = 0;                        // 0: none
   double best_loss = 0;
   bool stopped = false;    // by TrainEvents::stop
+  bool early = false;      // ended by TrainConfig::patience
   double comm_share = 0;   // of the time of this process's steps that went into other ranks, waiting for them included
   std::string checkpoint;  // the newest; empty: stopped before the first
 };

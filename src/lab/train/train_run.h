@@ -15,6 +15,7 @@
 #include "train/learner.h"
 #include "train/masking.h"
 #include "train/reference.h"
+#include "train/rollouts.h"
 #include "train/teachers.h"
 #include "train/train.h"
 
@@ -37,6 +38,11 @@ class TrainRun {
     comm_.all_reduce({&ranks, 1});
     return ranks > 0;
   }
+  // Nothing has become better for too long.
+  bool stale() const {
+    return config_.patience > 0 && progress_.best_step > 0 &&
+           progress_.step - progress_.best_step >= config_.patience * config_.eval_every;
+  }
   bool stop_here() const { return events_.stop && events_.stop(); }
   int64_t checkpoint_of(bool resume);
   int64_t find_checkpoint(bool resume) const;
@@ -45,6 +51,7 @@ class TrainRun {
   void name_special_tokens();
   void open_data();
   void check_contents() const;
+  void keep_template();
   void find_reference();
   void find_mask();
   double state_bytes(double numbers) const;
@@ -52,7 +59,13 @@ class TrainRun {
   void announce();
   void restore();
   void check_ranks();
+  // Windows of the data that a step reads, on all ranks; of prompts, one for each group, every so many steps.
+  double windows_of_step() const {
+    const double by_window = config_.policy ? static_cast<double>(config_.policy->group * config_.policy->iterations) : 1;
+    return static_cast<double>(config_.batch * config_.accumulate) / by_window;
+  }
   std::vector<Batch> next_batches();
+  std::vector<Batch> read_batches();
   void measure_what_is_due();
   bool evaluate(Line& line);
   void answer_tasks(Line& line);
@@ -68,13 +81,14 @@ class TrainRun {
   int64_t checkpoint_;
   uint64_t base_ = 0;  // of an adapter: the fingerprint of the model that it stands beside; make_learner() sets it
   Learner learner_;
-  const Companions companions_;  // read at once: the checkpoint that a run goes on from is removed when newer ones are there
+  Companions companions_;  // read at once: the checkpoint that a run goes on from is removed when newer ones are there
   std::optional<DataMix> data_;
   std::optional<DataMix> validation_;  // of one folder
   std::optional<MixedSource> source_;
   std::optional<Teachers> teachers_;
   std::optional<ReferenceLogprobs> reference_;
   std::optional<TokenMasker> masker_;
+  std::optional<Rollouts> rollouts_;
   TrainIdentity identity_;
   std::vector<std::vector<int32_t>> prompts_;
   Schedule schedule_;

@@ -158,7 +158,7 @@ TEST(TrainConfig, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal(kLeast + "logging_dir: x\n"), "\"logging_dir\" is not known. Here can stand: model, ");
   EXPECT_CONTAINS(refusal(kLeast + "fp16: true\n"), "the key is not known; training is in f32, and compute: bf16 rounds");
   EXPECT_CONTAINS(refusal(kLeast + "logging_steps: 10\n"), "the key is not known; every step has a line in metrics.jsonl");
-  EXPECT_CONTAINS(refusal(kLeast + "early_stopping_patience: 3\n"), "checkpoint.best keeps");
+  EXPECT_CONTAINS(refusal(kLeast + "early_stopping_patience: 3\n"), "here it is \"early_stopping.patience\"");
   EXPECT_CONTAINS(refusal(kLeast + "schedule: {decay: exponential}\n"),
                   "\"schedule.decay\" is \"exponential\"; expected one of constant, linear, cosine");
   EXPECT_CONTAINS(refusal(kLeast + "epochs: 2\n"), "both \"steps\" and \"epochs\" are set; expected one of them");

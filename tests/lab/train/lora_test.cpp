@@ -46,14 +46,6 @@ std::vector<float> values_of(const Learner& learner, const Parameter& p) {
   return {learner.parameters().weights(p), learner.parameters().weights(p) + p.count};
 }
 
-<<<<<<< HEAD
-=======
-std::string base_of(const std::string& adapter) {
-  const std::string name = read_json(golden_lora(adapter) + "/adapter/adapter_config.json").at("base_model_name_or_path");
-  const std::string variant = std::string(VITRINE_GOLDEN) + "/variants/" + name;
-  return std::filesystem::exists(variant) ? variant : Golden::open(name).model();
-}
-
 // A and B of experts that PEFT takes for [out, in] although they are stored [in, out]: [experts · rank, in] of its B
 // [in, rank · experts], and [experts · out, rank] of its A [experts · rank, out].
 GoldenTensor of_exchanged_experts(const Checkpoint& gold, const std::string& what, const Parameter& p, size_t rank) {
@@ -73,7 +65,6 @@ GoldenTensor of_exchanged_experts(const Checkpoint& gold, const std::string& wha
   return turned;
 }
 
->>>>>>> 3756b68f (Llama 4: adapters of experts against PEFT's, with A and B exchanged in its files)
 // PEFT's B of experts, [out, rank · experts], as ours lies: [experts · out, rank]. A and B of an embedding transposed and
 // exchanged. Everything else as it is.
 GoldenTensor as_ours(const Checkpoint& gold, const std::string& what, const Parameter& p) {
@@ -157,16 +148,7 @@ TEST_P(LoraGolden, TenAdamWSteps) {
   }
 }
 
-<<<<<<< HEAD
 INSTANTIATE_TEST_SUITE_P(Every, LoraGolden, testing::ValuesIn(golden_adapters()), [](const auto& test) { return test.param; });
-=======
-INSTANTIATE_TEST_SUITE_P(Every, LoraGolden,
-                         testing::Values("gpt2_a", "gemma2", "llama", "phi3", "glm4", "gpt_neox", "qwen3_moe", "mixtral",
-                                         "gpt_oss_default_rope", "saved_modules", "saved_embedding_of_two", "saved_tied",
-                                         "biases_all", "biases_lora_only", "embeddings", "embedding_of_two", "embeddings_tied",
-                                         "tokens", "tokens_untied", "dora", "dora_gpt2", "router", "some_layers", "llama4"),
-                         [](const auto& test) { return test.param; });
->>>>>>> 3756b68f (Llama 4: adapters of experts against PEFT's, with A and B exchanged in its files)
 
 // The base model --------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-// DPO against TRL's trainer (tests/golden/train/make_dpo.py), and what a run of it must do.
+// DPO and its relatives against TRL's trainers (tests/golden/train/make_dpo.py, make_preferences.py), and what a run must do.
 #include "train/preference.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "base/mapped_file.h"
 #include "generate/chat.h"
 #include "model/adapter.h"
 #include "support/close.h"
@@ -172,6 +173,74 @@ TEST(DpoGolden, TenStepsOfAnAdapterThatGoesOn) {
   EXPECT_EQ(compared, expected.tensors().size());
 }
 
+// Hinge and IPO, CPO with its losses (SimPO among them) and ORPO, against TRL's trainers (make_preferences.py).
+TEST(PreferenceGolden, TenStepsOfEveryLoss) {
+  const Json gold = read_json(folder() + "preferences.json");
+  const Scratch scratch;
+  prepare(scratch, lines_of(read_json(folder() + "dpo.json")), "pairs");
+  const TokenData data = TokenData::open(scratch / "pairs/train");
+  for (const Json& run : gold.at("runs")) {
+    const auto section = run.at("section").get<std::string>();
+    SCOPED_TRACE(section);
+    const TrainConfig config = parse_train_config(
+        "model: m\ndata: {train: d}\nsequence_length: 64\nbatch: 4\nsteps: 10\nout: o\n"
+        "optimizer: {lr: 1e-3}\n" +
+            section + "\n",
+        "c.yaml");
+    ASSERT_TRUE(config.preference);
+    BatchSource source(data, {.sequence_length = 64, .batch = 4, .shuffle = false});
+    Batch batch = source.next();
+    LearnerOptions options;
+    options.optimizer = {.weight_decay = 0};
+    options.threads = 2;
+    Learner learner(open_model(llama()), options);
+    learner.set_preference(*config.preference);
+    size_t row = 0;
+    for (size_t i = 0; i < 8; ++i) {
+      const std::vector<int32_t> want = run.at("ids")[i / 2][i % 2];
+      const auto begin = batch.tokens.begin() + static_cast<std::ptrdiff_t>(row);
+      EXPECT_EQ(std::vector<int32_t>(begin, begin + batch.lengths[i]), std::vector<int32_t>(want.begin(), want.end() - 1));
+      row += static_cast<size_t>(batch.lengths[i]);
+    }
+    if (config.preference->reference) batch.reference = learner.answer_logprobs(batch);
+    EXPECT_NEAR(learner.evaluate(batch).loss / 4, run.at("losses")[0].get<double>(), 1e-4 * run.at("losses")[0].get<double>());
+    for (size_t step = 0; step < 10; ++step) {
+      const StepReport report = learner.step(std::span(&batch, 1), gold.at("lr").get<double>());
+      const auto near = [&](double got, const char* key) {
+        const double want = run.at(key)[step].get<double>();
+        EXPECT_NEAR(got, want, 1e-4 * std::max(1.0, std::abs(want))) << key << " " << step;
+      };
+      near(report.loss, "losses");
+      ASSERT_TRUE(report.preference);
+      near(report.preference->chosen_reward, "reward_chosen");
+      near(report.preference->rejected_reward, "reward_rejected");
+    }
+  }
+}
+
+// The cross-entropy beside the loss is a mean over all tokens of the step, not a mean of means.
+TEST(Preferences, PartsOfAStepGiveTheLossOfTheWhole) {
+  const Scratch scratch;
+  prepare(scratch, lines_of(read_json(folder() + "dpo.json")), "pairs");
+  const TokenData data = TokenData::open(scratch / "pairs/train");
+  BatchSource source(data, {.sequence_length = 64, .batch = 4, .shuffle = false});
+  const Batch whole = source.next();
+  const std::vector<Batch> parts = parts_of(whole, 40);
+  ASSERT_GT(parts.size(), 1u);
+  const PreferenceOptions orpo{
+      .section = "orpo", .loss = PreferenceOptions::Loss::odds, .reference = false, .nll = 1, .nll_prompt = true};
+  const auto step = [&](std::span<const Batch> batches) {
+    LearnerOptions options;
+    options.threads = 2;
+    Learner learner(open_model(llama()), options);
+    learner.set_preference(orpo);
+    return learner.step(batches, 1e-3);
+  };
+  const StepReport at_once = step(std::span(&whole, 1)), in_parts = step(parts);
+  EXPECT_NEAR(in_parts.loss, at_once.loss, 1e-5 * at_once.loss);
+  EXPECT_NEAR(in_parts.gradient_norm, at_once.gradient_norm, 1e-4 * at_once.gradient_norm);
+}
+
 // The gradient is that of the batch however it is cut into passes and whoever accumulates it.
 TEST(Dpo, PartsKeepPairsTogether) {
   const Json gold = read_json(folder() + "dpo.json");
@@ -231,6 +300,24 @@ TEST_F(DpoRun, LearnsAndGoesOnToTheSameBits) {
   EXPECT_CONTAINS(message_of<FileError>([&] { train(config("cut"), true); }), "is missing: it holds the reference of dpo");
 }
 
+// Without a reference there is nothing to compute before the first step, and nothing to keep.
+TEST_F(DpoRun, LossesWithoutAReferenceGoOnToTheSameBits) {
+  for (const char* section : {"orpo: {beta: 0.2}\n", "cpo: {loss_type: simpo, beta: 2}\n"}) {
+    SCOPED_TRACE(section);
+    const std::string whole = std::string("whole-") + section[0], cut = std::string("cut-") + section[0];
+    train(config(whole, section), false);
+    EXPECT_FALSE(std::filesystem::exists(scratch / whole + "/reference.safetensors"));
+    const std::vector<Json> lines = metrics_of(scratch / whole);
+    EXPECT_LT(lines.back().at("loss").get<double>(), lines[1].at("loss").get<double>());
+    train_up_to(config(cut, section), 3);
+    train(config(cut, section), true);
+    EXPECT_EQ(weights_bytes(scratch / cut + "/last"), weights_bytes(scratch / whole + "/last"));
+    EXPECT_EQ(metrics_of(scratch / cut), lines);
+  }
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(config("cut-o", "orpo: {beta: 0.3}\n"), true); }),
+                  "the run has orpo \"beta 0.2, odds, cross-entropy times 1.0\"");
+}
+
 TEST_F(DpoRun, ProcessesLearnTogetherWhatOneLearns) {
   train(config("alone"), false);
   ThreadRanks::run_all(2, [&](Comm& comm) { train(config("together"), false, {}, &comm); });
@@ -259,6 +346,24 @@ TEST_F(DpoRun, AnAdapterGoesOnFromAnotherRun) {
   EXPECT_LT(lines.back().at("loss").get<double>(), std::log(2.0));
 }
 
+// Of the data that it learned from, beside the weights of every checkpoint.
+TEST_F(DpoRun, TheChatTemplateOfTheDataIsKept) {
+  const std::string lines = lines_of(read_json(folder() + "dpo.json")),
+                    source = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const auto engine = llama_engine();
+  ThreadPool pool(1);
+  const PrepareOptions options{.files = {scratch.write("lines.jsonl", lines)},
+                               .content = DataContent::preferences,
+                               .encode_line = preference_encoder(engine)};
+  for (int again = 0; again < 2; ++again)  // the folder is replaced as any other
+    prepare_data(engine->tokenizer(), pool, options, scratch / "pairs", {{kTemplateName, source}});
+  train_up_to(config("kept"), 3);
+  train(config("kept"), true);
+  for (const char* step : {"step-6", "step-8"}) EXPECT_EQ(read_file(scratch / "kept/" + step + "/chat_template.jinja"), source);
+  train(config("adapter", "dpo: {}\nlora: {rank: 2, alpha: 4, targets: [q_proj]}\n"), false);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "adapter/last/chat_template.jinja"));
+}
+
 TEST_F(DpoRun, AStopBeforeTheReferenceIsThereLeavesNoRun) {
   TrainEvents events;
   events.stop = [] { return true; };
@@ -274,6 +379,9 @@ TEST_F(DpoRun, RefusesWhatDoesNotGoTogether) {
   EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {gamma: 1}\n"); }), "\"dpo.gamma\"");
   EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {}\nema: 0.9\nkl_to: ema\nkl_weight: 1\n"); }),
                   "leave distill and kl_to out");
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {loss_type: ppo}\n"); }), "sigmoid");
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "cpo: {simpo_gamma: 1}\n"); }), "it belongs to loss_type: simpo");
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "dpo: {}\norpo: {}\n"); }), "\"dpo\" is set too");
   TrainConfig c = config("no");
   c.documents = false;
   EXPECT_CONTAINS(message_of<InputError>([&] { train(c, false); }), "which never run into each other");

@@ -147,6 +147,43 @@ TEST_F(TrainRun, PassesOverWhatHasNothingToLearnFrom) {
 }
 
 // Of data of a few sequences, too: batches go on across the end of an epoch.
+// By tokens, the same weights have the same validation loss whatever a batch is.
+TEST_F(TrainRun, AValidationCountedInTokensDoesNotDependOnTheBatch) {
+  const auto loss = [&](const std::string& batch, const std::string& accumulate) {
+    std::string text = small_config(scratch, scratch / ("of" + batch), "eval_tokens: 100\n");
+    text.replace(text.find("batch: 3\naccumulate: 2"), 22, "batch: " + batch + "\naccumulate: " + accumulate);
+    train_up_to(parse_train_config(text, "config.yaml"), 1);
+    return metrics_of(scratch / ("of" + batch)).at(0).at("val_loss").get<double>();
+  };
+  ASSERT_GT(TokenData::open(scratch / "valid").tokens(), 150u);
+  const double wanted = loss("2", "4");
+  EXPECT_NEAR(loss("8", "1"), wanted, 1e-6);
+  EXPECT_NEAR(loss("100", "1"), wanted, 1e-6);
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "eval_tokens: 8\neval_batches: 2\n"); }), "expected one of them");
+}
+
+TEST_F(TrainRun, EndsWhereValidationGetsNoBetter) {
+  std::string text = small_config(scratch, scratch / "early", "early_stopping: {patience: 2}\n");
+  text.replace(text.find("lr: 1e-2"), 8, "lr: 1e-1");  // too high
+  text.replace(text.find("warmup: 3, minimum: 1e-3"), 24, "decay: constant");
+  text.replace(text.find("steps: 12"), 9, "steps: 400");
+  const TrainConfig c = parse_train_config(text, "config.yaml");
+  const TrainResult result = train(c, false);
+  EXPECT_TRUE(result.early);
+  EXPECT_FALSE(result.stopped);
+  EXPECT_EQ(result.step, result.best_step + 8);
+  EXPECT_EQ(result.checkpoint, scratch / "early/step-" + std::to_string(result.step));
+  EXPECT_EQ(train(c, true).step, result.step);  // and stays ended
+  EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "early_stopping: {}\n"); }), "\"early_stopping\" lacks \"patience\"");
+}
+
+TEST_F(TrainRun, WarmsUpForAShareOfTheSteps) {
+  std::string text = small_config(scratch, scratch / "ratio");
+  text.replace(text.find("warmup: 3"), 9, "warmup_ratio: 0.21");  // 2.52 of 12 steps: 3
+  train_up_to(parse_train_config(text, "config.yaml"), 1);
+  EXPECT_NEAR(metrics_of(scratch / "ratio").at(1).at("lr").get<double>(), 0.0025, 1e-12);
+}
+
 TEST_F(TrainRun, AnEpochIsEverySequenceOnce) {
   const auto steps = [&](const std::string& batch) {
     std::string text = small_config(scratch, scratch / ("of" + batch));

@@ -31,6 +31,13 @@ Batch part_of(const Batch& batch, size_t first, size_t n, size_t row, size_t row
   part.sampled = batch.sampled;
   if (!batch.pairs.empty()) part.pairs = copy(batch.pairs, first / 2, n / 2);
   if (!batch.reference.empty()) part.reference = copy(batch.reference, first, n);
+  if (!batch.prompts.empty()) part.prompts = copy(batch.prompts, first, n);
+  if (const PolicyTargets& policy = batch.policy; !policy.advantages.empty()) {
+    part.policy.advantages = copy(policy.advantages, first, n);
+    part.policy.token_weights = copy(policy.token_weights, first, n);
+    if (!policy.sampled_by.empty()) part.policy.sampled_by = copy(policy.sampled_by, row, rows);
+    if (!policy.reference.empty()) part.policy.reference = copy(policy.reference, row, rows);
+  }
   part.tokens = copy(batch.tokens, row, rows);
   part.labels = copy(batch.labels, row, rows);
   if (const auto k = static_cast<size_t>(batch.teacher.k); k > 0)
@@ -44,6 +51,7 @@ int64_t equal_part(int64_t rows, int64_t most) { return ceil_div(rows, std::max<
 }  // namespace
 
 int64_t counted_in(const Batch& batch) {
+  if (!batch.policy.advantages.empty()) return static_cast<int64_t>(batch.policy.advantages.size());
   return batch.pairs.empty() ? scored_in(batch.labels) : static_cast<int64_t>(batch.pairs.size());
 }
 
@@ -86,7 +94,7 @@ BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : d
 
 // Which documents of masked data share a window.
 void BatchSource::pack() {
-  const bool pairs = data_.content() == DataContent::preferences;
+  const bool pairs = data_.content() == DataContent::preferences, prompts = data_.content() == DataContent::prompts;
   starts_ = data_.document_starts(0, data_.tokens());
   starts_.push_back(data_.tokens());
   const auto most = static_cast<uint64_t>(options_.sequence_length);
@@ -96,9 +104,12 @@ void BatchSource::pack() {
     if (pairs && scored == 0)
       throw FileError(data_.path(),
                       "document " + std::to_string(d) + " has one token; a prompt with its answer has two at least");
+    if (prompts && starts_[d + 1] - starts_[d] > most)
+      throw InputError(data_.path() + ": prompt " + std::to_string(d) + " has " + std::to_string(starts_[d + 1] - starts_[d]) +
+                       " tokens; sequence_length is " + std::to_string(most) + ". Raise it, or leave the prompt out");
     if (scored > most) ++cut_;
     const uint64_t kept = std::min(own, most);
-    if (pairs ? d % 2 == 0 : packed_.empty() || rows + kept > most) {
+    if (prompts || (pairs ? d % 2 == 0 : packed_.empty() || rows + kept > most)) {
       packed_.push_back(d);
       rows = 0;
     }
@@ -111,6 +122,15 @@ void BatchSource::pack() {
 
 void BatchSource::add_documents(uint64_t window, Batch& batch) const {
   if (data_.content() == DataContent::preferences) batch.pairs.push_back(packed_[window] / 2);
+  if (data_.content() == DataContent::prompts) {
+    const uint64_t d = packed_[window], tokens = starts_[d + 1] - starts_[d];
+    batch.prompts.push_back(d);
+    batch.lengths.push_back(static_cast<int64_t>(tokens));
+    batch.tokens.resize(batch.tokens.size() + tokens);
+    data_.read(starts_[d], std::span(batch.tokens).last(tokens));
+    batch.labels.resize(batch.tokens.size(), kNotScored);
+    return;
+  }
   std::vector<int32_t> ids;
   std::vector<uint8_t> scored;
   for (uint64_t d = packed_[window]; d < packed_[window + 1]; ++d) {

@@ -8,6 +8,14 @@
 
 namespace vitrine {
 
+/// What sequences that the model sampled are learned by (train/policy.h). Rows are those of the batch.
+struct PolicyTargets {
+  std::vector<double> advantages = {};     // of each sequence
+  std::vector<double> token_weights = {};  // of each sequence's scored rows
+  std::vector<float> sampled_by = {};      // log-probability of each row's label when it was sampled; empty: as it is now
+  std::vector<float> reference = {};       // under the model that learning began from; empty: there is none
+};
+
 /// The rows of all sequences, one after the other.
 struct Batch {
   std::vector<int32_t> tokens;
@@ -20,12 +28,17 @@ struct Batch {
   std::vector<uint64_t> pairs = {};
   std::vector<double> reference = {};  // log p of each sequence's answer under the model that learning began from
 
+  /// Prompts only: the number of each sequence's prompt in its data.
+  std::vector<uint64_t> prompts = {};
+  /// Sequences that the model sampled and that were rewarded; empty: others.
+  PolicyTargets policy = {};
+
   // Distillation only:
   bool sampled = false;    // the model continued these sequences itself: labels say which rows count, not what is right
   TopTokens teacher = {};  // what the teacher expects after each row, if that was stored; k 0: it was not
 };
 
-/// What the loss of a batch is a mean over: its pairs, or its scored tokens.
+/// What the loss of a batch is a mean over: its pairs, its rewarded sequences, or its scored tokens.
 int64_t counted_in(const Batch& batch);
 
 /// The batch in parts of whole sequences, and of whole pairs, in order: as few as have about `most` rows each, and as equal as
@@ -54,7 +67,7 @@ struct BatchOptions {
 /// token of a window is scored against the one that follows it in the data, the last one, too.
 /// Conversations: a window holds as many whole ones, in the order of the data, as fit into sequence_length; each is a sequence
 /// of its own, and one that does not fit by itself loses its end. Preferences: a window is a pair, each of whose two sequences
-/// loses what is beyond sequence_length.
+/// loses what is beyond sequence_length. Prompts: a window is one, with all its tokens, none of them scored.
 /// `ranks` sources with the ranks 0, 1, … give together what one source with a batch `ranks` times as large gives.
 class BatchSource {
  public:

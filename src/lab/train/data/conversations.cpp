@@ -11,6 +11,7 @@
 namespace vitrine {
 namespace {
 
+constexpr const char* kRewardKeys[] = {"completion", "finish_reason"};  // of train/rollouts.h
 constexpr const char* kMessages = "a list of messages such as [{\"role\": \"user\", \"content\": \"…\"}]";
 
 OrderedJson object_of(std::string_view line, const char* expected) {
@@ -40,6 +41,11 @@ OrderedJson tools_of(const OrderedJson& json) { return json.contains("tools") ? 
 
 MaskedDocument document(MaskedIds&& masked) { return {std::move(masked.ids), std::move(masked.said)}; }
 
+void require_template(const ChatFormat* format) {
+  if (format == nullptr)
+    throw InputError("holds messages, and the model has no chat template. Give one with --template, or write texts");
+}
+
 // Of texts.
 MaskedDocument text_pair(const Tokenizer& tokenizer, const std::string& prompt, const std::string& answer) {
   MaskedDocument pair;
@@ -52,6 +58,17 @@ MaskedDocument text_pair(const Tokenizer& tokenizer, const std::string& prompt, 
   if (tokenizer.eos()) pair.ids.push_back(*tokenizer.eos());
   pair.scored.resize(pair.ids.size(), 1);
   return pair;
+}
+
+// For lines of texts, which need no template, or of messages, which do.
+LineEncoder encoder_with_template(std::vector<MaskedDocument> (*documents)(const Tokenizer&, const ChatFormat*, std::string_view),
+                                  std::shared_ptr<const Engine> engine, const std::optional<std::string>& source,
+                                  const std::string& called) {
+  std::shared_ptr<const ChatFormat> format;
+  if (source || chat_template_of(engine->opened())) format = std::make_shared<const ChatFormat>(*engine, source, called);
+  return [documents, engine = std::move(engine), format](std::string_view line) {
+    return documents(engine->tokenizer(), format.get(), line);
+  };
 }
 
 }  // namespace
@@ -83,8 +100,7 @@ std::vector<MaskedDocument> preference_documents(const Tokenizer& tokenizer, con
   } else {
     checked(chosen, "chosen");
     checked(rejected, "rejected");
-    if (format == nullptr)
-      throw InputError("holds messages, and the model has no chat template. Give one with --template, or write texts");
+    require_template(format);
     OrderedJson before = OrderedJson::array();
     size_t common = 0;
     if (prompt.is_array()) {
@@ -109,6 +125,28 @@ std::vector<MaskedDocument> preference_documents(const Tokenizer& tokenizer, con
   return pair;
 }
 
+std::vector<MaskedDocument> prompt_documents(const Tokenizer& tokenizer, const ChatFormat* format, std::string_view line) {
+  const OrderedJson json = object_of(line, "{\"prompt\": …}");
+  if (!json.contains("prompt")) throw InputError(std::string("has no \"prompt\"; expected a text or ") + kMessages);
+  for (const char* key : kRewardKeys)
+    if (json.contains(key))
+      throw InputError(std::string("has \"") + key + "\", under which a reward gets what the model wrote. Rename it");
+  const OrderedJson& prompt = json.at("prompt");
+  MaskedDocument one;
+  if (prompt.is_string()) {
+    if (tokenizer.adds_bos() && tokenizer.bos()) one.ids.push_back(*tokenizer.bos());
+    for (const TokenPiece& p : tokenizer.encode_with_offsets(prompt.get<std::string>(), false, Special::text))
+      one.ids.push_back(p.id);
+  } else {
+    checked(prompt, "prompt");
+    require_template(format);
+    one.ids = format->ids_of(format->rendered({.messages = prompt, .tools = tools_of(json)}));
+  }
+  if (one.ids.empty()) throw InputError("\"prompt\" gives no token, so there is nothing to continue");
+  one.scored.assign(one.ids.size(), 0);
+  return {std::move(one)};
+}
+
 LineEncoder conversation_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source,
                                  const std::string& called) {
   const auto format = std::make_shared<const ChatFormat>(*engine, source, called);
@@ -117,11 +155,12 @@ LineEncoder conversation_encoder(std::shared_ptr<const Engine> engine, const std
 
 LineEncoder preference_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source,
                                const std::string& called) {
-  std::shared_ptr<const ChatFormat> format;
-  if (source || chat_template_of(engine->opened())) format = std::make_shared<const ChatFormat>(*engine, source, called);
-  return [engine = std::move(engine), format](std::string_view line) {
-    return preference_documents(engine->tokenizer(), format.get(), line);
-  };
+  return encoder_with_template(&preference_documents, std::move(engine), source, called);
+}
+
+LineEncoder prompt_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source,
+                           const std::string& called) {
+  return encoder_with_template(&prompt_documents, std::move(engine), source, called);
 }
 
 }  // namespace vitrine

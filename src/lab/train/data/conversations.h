@@ -14,11 +14,13 @@ namespace vitrine {
 class ChatFormat;
 
 /// What reads such lines with a model's tokenizer and chat template, or with `source` in the template's place, `called` so in
-/// messages. Errors: as ChatFormat; preferences that are texts need no template, and none need be there.
+/// messages. Errors: as ChatFormat; preferences and prompts that are texts need no template, and none need be there.
 LineEncoder conversation_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {},
                                  const std::string& called = "");
 LineEncoder preference_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {},
                                const std::string& called = "");
+LineEncoder prompt_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {},
+                           const std::string& called = "");
 
 /// {"messages": [{"role": …, "content": …}, …]}, with "tools" if there are some: the documents that ChatFormat::masked() gives.
 /// Errors: InputError for a line that is no such object, for a conversation without a turn of the assistant, as ChatFormat.
@@ -32,5 +34,10 @@ std::vector<MaskedDocument> conversation_documents(const ChatFormat& format, std
 /// conversations: what these two have in common, up to the last turns, is the prompt.
 /// Errors: InputError for a line that is no such object, for an answer without a token, for messages without a template.
 std::vector<MaskedDocument> preference_documents(const Tokenizer& tokenizer, const ChatFormat* format, std::string_view line);
+
+/// {"prompt": …} and whatever else a reward reads: a document in which nothing is marked. A text is tokenized as that of
+/// preferences, a list of messages goes through the chat template up to where the assistant answers.
+/// Errors: InputError as preference_documents; for a prompt without a token; for the keys that a reward gets from the model.
+std::vector<MaskedDocument> prompt_documents(const Tokenizer& tokenizer, const ChatFormat* format, std::string_view line);
 
 }  // namespace vitrine

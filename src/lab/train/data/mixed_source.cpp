@@ -40,10 +40,10 @@ DataMix::DataMix(std::vector<DataPart> parts) : parts_(std::move(parts)) {
   double sum = 0;
   const DataPart& first = parts_[0];
   for (const DataPart& part : parts_) {
-    const bool preferences = part.data.content() == DataContent::preferences;
-    if (preferences != (first.data.content() == DataContent::preferences))
-      throw InputError(part.data.path() + " holds " + content_name(part.data.content()) + ", and " + first.data.path() + " " +
-                       content_name(first.data.content()) + "; preferences are not mixed with anything else");
+    for (const DataContent alone : {DataContent::preferences, DataContent::prompts})
+      if ((part.data.content() == alone) != (first.data.content() == alone))
+        throw InputError(part.data.path() + " holds " + content_name(part.data.content()) + ", and " + first.data.path() + " " +
+                         content_name(first.data.content()) + "; " + content_name(alone) + " are not mixed with anything else");
     if (!(part.weight > 0) || !std::isfinite(part.weight))
       throw InputError(part.data.path() + ": its weight is " + std::to_string(part.weight) + "; expected a number above 0");
     sum += part.weight;
@@ -76,10 +76,18 @@ std::string DataMix::weights_text() const {
   return text;
 }
 
-uint64_t DataMix::first_pair(size_t part) const {
-  uint64_t pairs = 0;
-  for (size_t i = 0; i < part; ++i) pairs += parts_[i].data.documents() / 2;
-  return pairs;
+uint64_t DataMix::first_pair(size_t part) const { return first_document(part) / 2; }
+
+uint64_t DataMix::first_document(size_t part) const {
+  uint64_t documents = 0;
+  for (size_t i = 0; i < part; ++i) documents += parts_[i].data.documents();
+  return documents;
+}
+
+std::string_view DataMix::line(uint64_t document) const {
+  size_t part = parts_.size() - 1;
+  while (first_document(part) > document) --part;
+  return parts_[part].data.line(document - first_document(part));
 }
 
 uint64_t DataMix::tokens() const {
@@ -128,6 +136,7 @@ Batch MixedSource::next() {
     if (i >= mine && i < mine + batch) {
       sources_[part].add_window(place_in(part, given_[part]), result);
       if (!result.pairs.empty()) result.pairs.back() += mix_.first_pair(part);
+      if (!result.prompts.empty()) result.prompts.back() += mix_.first_document(part);
     }
     ++given_[part];
   }

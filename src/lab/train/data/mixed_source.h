@@ -2,6 +2,7 @@
 // Batches out of several folders of token data, each with its share of the sequences.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/data/batch_source.h"
@@ -17,8 +18,8 @@ struct DataPart {
 /// What a run learns from: one folder, or several that are mixed.
 class DataMix {
  public:
-  /// Errors: InputError for no part, for preferences beside other data, for weights that are not above 0, and for one of less
-  /// than 1/65536 of their sum.
+  /// Errors: InputError for no part, for preferences or prompts beside other data, for weights that are not above 0, and for one
+  /// of less than 1/65536 of their sum.
   explicit DataMix(std::vector<DataPart> parts);
 
   const std::vector<DataPart>& parts() const { return parts_; }
@@ -27,6 +28,10 @@ class DataMix {
   std::string weights_text() const;
   /// Of preferences: the number that the part's first pair has among those of all parts.
   uint64_t first_pair(size_t part) const;
+  /// The number that the part's first document has among those of all parts.
+  uint64_t first_document(size_t part) const;
+  /// Of prompts: the line that one of all parts' documents was made from.
+  std::string_view line(uint64_t document) const;
   bool preferences() const { return parts_[0].data.content() == DataContent::preferences; }
   /// Of all parts together.
   uint64_t tokens() const;

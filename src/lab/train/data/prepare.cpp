@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kTask = size_t{64} << 10;        // bytes of text of one task, or one longer piece
 constexpr size_t kLongestLine = size_t{4} << 20;  // bytes of a conversation
-constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer_config.json"};
+constexpr const char* kTokenizerNames[] = {"tokenizer.json", "tokenizer_config.json", kTemplateName};
 
 // Pieces that are read together, and what becomes of them.
 struct Round {
@@ -87,7 +87,7 @@ std::vector<MaskedDocument> encode_line(const LineEncoder& encode, const TextPie
   const std::string where = file + " line " + std::to_string(piece.line);
   if (!piece.begins || !piece.ends)
     throw InputError(where + ": has more than " + std::to_string(kLongestLine >> 20) +
-                     " MiB; a line holds one conversation, or one prompt with its answers");
+                     " MiB; a line holds one conversation, or one prompt with what belongs to it");
   try {
     return encode(piece.text);
   } catch (const InputError& error) {
@@ -193,7 +193,9 @@ bool only_shards(const fs::path& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file(error) || (!is_or_becomes(name, kIndexName) && !is_shard(name))) return false;
+    if (!entry.is_regular_file(error) ||
+        (!is_or_becomes(name, kIndexName) && !is_or_becomes(name, kLinesName) && !is_shard(name)))
+      return false;
   }
   return !error;  // which a file gives
 }
@@ -357,6 +359,7 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
         scored[aside ? 1 : 0] += static_cast<uint64_t>(std::count(one.scored.begin(), one.scored.end(), 1));
         if (piece.ends) to.end_document();
       }
+      if (options.content == DataContent::prompts) to.add_line(piece.text);
       if (piece.ends) ++document;
     }
   });

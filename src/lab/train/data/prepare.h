@@ -16,6 +16,9 @@
 
 namespace vitrine {
 
+/// Beside the splits: the chat template that messages went through. A model that learns from them keeps it.
+inline constexpr char kTemplateName[] = "chat_template.jinja";
+
 /// A number that two tokenizers share if every id stands for the same piece in both.
 uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
 
@@ -65,7 +68,7 @@ struct PrepareProgress {
 /// in pieces (see TextReader), which end inside no added token or user-defined piece as far as TextOptions::lies_across is asked;
 /// a tokenizer that puts a space before a text does so before each piece.
 ///
-/// tokenizer_files  by name, written to `out`: tokenizer.json, tokenizer_config.json
+/// tokenizer_files  by name, written to `out`: tokenizer.json, tokenizer_config.json, kTemplateName
 /// shared           whose units are rounds of text: every process reads all text and tokenizes its own; without it all are
 ///                  tokenized here. Unless it gives all, `out` is not touched, and nothing but `tokens` is counted. It is
 ///                  finished before `out` takes its name.

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/json.h"
 
 namespace vitrine {
@@ -35,12 +36,21 @@ std::string text(const Json& object, const char* name, const std::string& where)
   return value.get<std::string>();
 }
 
+uint64_t hexadecimal_in(const Json& object, const char* name, const std::string& where) {
+  const std::string hex = text(object, name, where);
+  uint64_t value = 0;
+  if (const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), value, 16);
+      error != std::errc() || end != hex.data() + hex.size())
+    throw FileError(where, std::string("\"") + name + "\" is \"" + hex + "\"; expected up to 16 hexadecimal digits");
+  return value;
+}
+
 uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 
 }  // namespace
 
 const char* content_name(DataContent content) {
-  constexpr const char* kNames[] = {"text", "conversations", "preferences"};
+  constexpr const char* kNames[] = {"text", "conversations", "preferences", "prompts"};
   return kNames[static_cast<size_t>(content)];
 }
 
@@ -106,18 +116,15 @@ TokenData TokenData::open(const std::string& dir) {
     throw FileError(where, "\"format\" is " + std::to_string(format) + "; this version reads 1 and 2");
   if (format == 2) {  // masked
     const std::string content = text(index, "content", where);
-    for (const DataContent one : {DataContent::conversations, DataContent::preferences})
+    for (const DataContent one : {DataContent::conversations, DataContent::preferences, DataContent::prompts})
       if (content == content_name(one)) data.content_ = one;
     if (!data.masked())
-      throw FileError(where, "\"content\" is \"" + content + "\"; expected \"conversations\" or \"preferences\"");
+      throw FileError(where, "\"content\" is \"" + content + "\"; expected \"conversations\", \"preferences\" or \"prompts\"");
   }
   data.vocab_size_ = static_cast<int64_t>(count(index, "vocab_size", INT32_MAX, where));
   data.id_bytes_ = data.vocab_size_ <= 65536 ? 2 : 4;
   data.text_bytes_ = count(index, "text_bytes", UINT64_MAX, where);
-  const std::string hex = text(index, "tokenizer", where);
-  if (const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), data.tokenizer_, 16);
-      error != std::errc() || end != hex.data() + hex.size())
-    throw FileError(where, "\"tokenizer\" is \"" + hex + "\"; expected up to 16 hexadecimal digits");
+  data.tokenizer_ = hexadecimal_in(index, "tokenizer", where);
   const Json& shards = field(index, "shards", where);
   if (!shards.is_array()) throw FileError(where, "\"shards\" is no list");
   size_t number = 0;
@@ -141,7 +148,28 @@ TokenData TokenData::open(const std::string& dir) {
   agree("documents", data.documents_);
   if (data.content_ == DataContent::preferences && data.documents_ % 2 != 0)
     throw FileError(where, "holds " + std::to_string(data.documents_) + " documents; preferences come in pairs");
+  if (data.content_ == DataContent::prompts) data.open_lines(hexadecimal_in(index, "lines", where), dir + "/" + kLinesName);
   return data;
+}
+
+void TokenData::open_lines(uint64_t checksum, const std::string& where) {
+  lines_ = std::make_shared<const MappedFile>(MappedFile::open(where));
+  const std::span<const std::byte> bytes = lines_->bytes();
+  const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  line_starts_.push_back(0);
+  for (size_t at = all.find('\n'); at != std::string_view::npos; at = all.find('\n', at + 1)) line_starts_.push_back(at + 1);
+  if (line_starts_.back() != all.size() || line_starts_.size() - 1 != documents_)
+    throw FileError(where, "has " + std::to_string(line_starts_.size() - 1) + " lines" +
+                               (line_starts_.back() != all.size() ? " and an unfinished one" : "") + "; expected " +
+                               std::to_string(documents_) + ", one for each prompt. Was it copied completely?");
+  lines_checksum_ = checksum;
+  checksum_ = (checksum_ ^ checksum) * 0x100000001b3u;
+}
+
+std::string_view TokenData::line(uint64_t document) const {
+  VITRINE_CHECK(lines_ != nullptr && document < documents_, "prompts have lines");
+  const uint64_t first = line_starts_[document], end = line_starts_[document + 1] - 1;
+  return {reinterpret_cast<const char*>(lines_->bytes().data()) + first, end - first};
 }
 
 size_t TokenData::shard_of(uint64_t token) const {
@@ -204,6 +232,9 @@ std::vector<uint64_t> TokenData::document_starts(uint64_t first, uint64_t end) c
 }
 
 void TokenData::verify() const {
+  if (lines_ != nullptr && fnv1a(lines_->bytes()) != lines_checksum_)
+    throw FileError(lines_->path(), "its content does not fit the checksum in " + std::string(kIndexName) +
+                                        ". The file is damaged: make the token data again");
   std::vector<int32_t> ids(size_t{1} << 16);
   for (const auto& shard : shards_) {
     ShardHeader header;

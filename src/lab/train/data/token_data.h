@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -16,8 +17,9 @@ enum class DataContent : uint8_t {
   text,           // every token is scored
   conversations,  // a document is a conversation, of which the assistant's tokens are scored
   preferences,    // two documents are a pair: a prompt with the chosen answer, and with the rejected one; the answers are scored
+  prompts,        // a document is a prompt, whose answer is the model's own; nothing is scored, and its line is kept
 };
-/// As index.json has it: "text", "conversations", "preferences".
+/// As index.json has it: "text", "conversations", "preferences", "prompts".
 const char* content_name(DataContent content);
 
 /// The first bytes of a shard; little-endian. Then come the ids, zeros up to a multiple of 8 bytes, and for each document the
@@ -37,6 +39,7 @@ struct ShardHeader {
 static_assert(sizeof(ShardHeader) == 64);
 inline constexpr char kShardMagic[] = "VITRTOK1";
 inline constexpr char kIndexName[] = "index.json";
+inline constexpr char kLinesName[] = "lines.jsonl";  // of prompts: the line that each document was made from
 
 /// The name of the shard with that number: "00000.tokens".
 std::string shard_name(size_t number);
@@ -67,6 +70,9 @@ class TokenData {
   /// Which of the ids [first, first + out.size()) are scored: 1 or 0. All of them unless masked().
   void read_scored(uint64_t first, std::span<uint8_t> out) const;
 
+  /// The line of JSON that a prompt was made from.
+  std::string_view line(uint64_t document) const;
+
   /// The places in [first, end) at which a document begins, in order.
   std::vector<uint64_t> document_starts(uint64_t first, uint64_t end) const;
 
@@ -85,8 +91,13 @@ class TokenData {
   size_t shard_of(uint64_t token) const;
   [[noreturn]] void refuse_id(const Shard& shard, uint64_t token, uint32_t id) const;
 
+  void open_lines(uint64_t checksum, const std::string& where);
+
   std::string path_;
   std::vector<std::shared_ptr<const Shard>> shards_;
+  std::shared_ptr<const MappedFile> lines_;  // of prompts; null: there are none
+  std::vector<uint64_t> line_starts_;        // in its bytes, and their end
+  uint64_t lines_checksum_ = 0;
   uint64_t tokens_ = 0, documents_ = 0, text_bytes_ = 0, tokenizer_ = 0, checksum_ = 0;
   int64_t vocab_size_ = 0;
   DataContent content_ = DataContent::text;

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/fnv.h"
 
 namespace vitrine {
 namespace {
@@ -28,7 +29,8 @@ TokenDataWriter::TokenDataWriter(std::string dir, const TokenDataKind& kind, uin
     : dir_(std::move(dir)),
       kind_(kind),
       shard_tokens_(std::max<uint64_t>(shard_tokens, 1)),
-      id_bytes_(kind.vocab_size <= 65536 ? 2 : 4) {
+      id_bytes_(kind.vocab_size <= 65536 ? 2 : 4),
+      lines_checksum_(kFnvOfNothing) {
   VITRINE_CHECK(kind.vocab_size > 0 && kind.vocab_size <= INT32_MAX, "a vocabulary has ids");
 }
 
@@ -71,6 +73,15 @@ void TokenDataWriter::add(std::span<const int32_t> ids, uint64_t text_bytes, std
   tokens_ += ids.size();
 }
 
+void TokenDataWriter::add_line(std::string_view line) {
+  VITRINE_CHECK(kind_.content == DataContent::prompts && line.find('\n') == std::string_view::npos, "prompts have lines");
+  if (lines_ == nullptr) lines_ = std::make_unique<AtomicFile>(dir_ + "/" + kLinesName);
+  const std::string whole = std::string(line) + "\n";
+  lines_->write_at(line_bytes_, std::as_bytes(std::span(whole)));
+  line_bytes_ += whole.size();
+  lines_checksum_ = fnv1a(whole, lines_checksum_);
+}
+
 void TokenDataWriter::end_document() {
   if (shard_ == nullptr || shard_->tokens == (shard_->ends.empty() ? 0 : shard_->ends.back())) return;
   shard_->ends.push_back(shard_->tokens);
@@ -104,13 +115,19 @@ void TokenDataWriter::finish_shard() {
 void TokenDataWriter::finish() {
   end_document();
   if (shard_ != nullptr) finish_shard();
-  char hex[20];
-  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(kind_.tokenizer));
+  if (lines_ != nullptr) lines_->finish();
+  const auto hexadecimal = [](uint64_t number) {
+    char hex[20];
+    std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(number));
+    return std::string(hex);
+  };
   const bool text = kind_.content == DataContent::text;
-  nlohmann::ordered_json index = {{"format", text ? 1 : 2}, {"vocab_size", kind_.vocab_size}, {"tokenizer", hex},
-                                  {"tokens", tokens_},      {"documents", documents_},        {"text_bytes", text_bytes_},
-                                  {"shards", names_}};
+  nlohmann::ordered_json index = {
+      {"format", text ? 1 : 2}, {"vocab_size", kind_.vocab_size}, {"tokenizer", hexadecimal(kind_.tokenizer)},
+      {"tokens", tokens_},      {"documents", documents_},        {"text_bytes", text_bytes_},
+      {"shards", names_}};
   if (!text) index["content"] = content_name(kind_.content);
+  if (kind_.content == DataContent::prompts) index["lines"] = hexadecimal(lines_checksum_);
   write_file_atomically(dir_ + "/" + kIndexName, index.dump(2) + "\n");
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/atomic_file.h"
@@ -31,6 +32,8 @@ class TokenDataWriter {
   /// scored. Content other than text alone has any that are not.
   /// Errors: InputError for an id outside the vocabulary; RunError from the disk.
   void add(std::span<const int32_t> ids, uint64_t text_bytes, std::span<const uint8_t> scored = {});
+  /// The line of JSON that the running document, a prompt, was made from; once for each. Errors: RunError from the disk.
+  void add_line(std::string_view line);
   /// The next id begins another document. A document without an id is none.
   void end_document();
   /// Ends the last document, and writes the index. Errors: RunError from the disk.
@@ -54,6 +57,8 @@ class TokenDataWriter {
   uint32_t id_bytes_;
   std::unique_ptr<OpenShard> shard_;
   std::vector<std::string> names_;
+  std::unique_ptr<AtomicFile> lines_;  // of prompts
+  uint64_t line_bytes_ = 0, lines_checksum_;
   uint64_t tokens_ = 0, documents_ = 0, text_bytes_ = 0;
 };
 
