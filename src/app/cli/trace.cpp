@@ -109,7 +109,8 @@ const Command trace_command = {
     "a convolution conv.hook_in [token, channel] is its input, and conv.hook_conv its output. In a layer with a "
     "recurrence delta.hook_z [token, head, component] is its output before the norm and gate. hook_token_type_embed is the "
     "embedding of a token's type, hook_full_embed an embedding projected to the width of the residual stream, "
-    "attn.hook_rot_v the rotated values; names of a head for masked tokens begin with mlm_head. `vitrine info --hooks` "
+    "attn.hook_rot_v the rotated values, attn.hook_temperature [token, 1] what Llama 4's queries are multiplied by; names of a "
+    "head for masked tokens begin with mlm_head. `vitrine info --hooks` "
     "lists the names.",
     "vitrine trace \"Once upon a time\" --hooks 'blocks.*.attn.hook_pattern' --hooks hook_logits --out trace.safetensors\n"
     "vitrine trace --tokens 2,2165,374 --gradients --out gradients.safetensors\n"

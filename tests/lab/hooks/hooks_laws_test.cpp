@@ -174,6 +174,7 @@ TEST_P(EveryHook, DecidesWhatIsComputedFromIt) {
       {{"hook_resid_pre", "hook_attn_out", "hook_ssm_out"}, after ? "ln1.hook_normalized" : "hook_resid_mid"}};
   links.push_back({{"attn.hook_rot_q", "attn.hook_rot_k"}, "attn.hook_attn_scores"});  // in layers that turn them
   links.push_back({{"attn.hook_q", "attn.hook_k"}, "attn.hook_attn_scores"});
+  links.push_back({{"attn.hook_q", "attn.hook_k", "attn.hook_temperature"}, "attn.hook_attn_scores"});
   const bool gated = std::any_of(donor.begin(), donor.end(), [](const auto& value) { return value.first.ends_with("gated_z"); });
   links.push_back({{gated ? "attn.hook_gated_z" : "attn.hook_z"}, "attn.hook_result"});
   links.push_back({{"attn.hook_z", "attn.hook_gate"}, "attn.hook_gated_z"});
