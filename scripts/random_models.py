@@ -159,6 +159,8 @@ def set_random_mixer(c, rng):
     """Sizes of Mamba 2's mixer beside or among other layers."""
     heads, width, groups, state, taps = rng.choice([2, 4, 6]), rng.choice([3, 4, 8]), rng.choice([1, 2]), rng.choice([3, 5, 8]), rng.choice([2, 3, 4])
     flags, factor = (), lambda: rng.choice([1.0, 0.3, 0.7, 1.6])
+    if isinstance(c.get("time_step_limit"), list):  # its infinity is an object in the file
+        c["time_step_limit"] = rng.choice([[0.0, float("inf")], [0.1, 0.8]])
     if "mamba_d_ssm" in c:
         c.update(mamba_n_heads=heads, mamba_d_head=width, mamba_n_groups=groups, mamba_d_ssm=heads * width, mamba_d_state=state, mamba_d_conv=taps)
         flags = ("mamba_rms_norm", "mamba_norm_before_gate", "mamba_conv_bias", "mamba_proj_bias", "projectors_bias")
