@@ -261,13 +261,13 @@ std::unique_ptr<Model> read_nemotron_h(const ModelConfig& config) {
       c.n_layers -= further;  // they guess the tokens behind the next one
     }
     c.kinds = read_gguf_nemotron_kinds(keys, c, keys.count("expert_count", {}, 0) > 0);
-    if (c.n_kv_heads == 0) c.n_kv_heads = c.n_heads;
   } else {
     c.kinds = read_nemotron_kinds(keys);
     c.n_layers = std::ssize(c.kinds);
     c.n_kv_heads = keys.positive("num_key_value_heads", {}, keys.mentions("num_key_value_heads") ? c.n_heads : 8);
     c.d_ff = keys.positive("intermediate_size", {}, 21504);
   }
+  if (!c.has(NemotronKind::attention)) c.n_kv_heads = c.n_heads;
   check_heads(keys, c.n_heads, c.n_kv_heads);
   check_product(keys, "num_attention_heads", "n_heads * head_dim", c.n_heads, c.head_dim, kMostInHeads);
   check_product(keys, "hidden_size", "d_model * n_layers", c.d_model, c.n_layers, kMostInStream);
@@ -280,7 +280,7 @@ std::unique_ptr<Model> read_nemotron_h(const ModelConfig& config) {
   c.norm = {.eps = read_eps(config, "layer_norm_epsilon",
                             rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 1e-5)};
   const auto named = [&](const char* older, const char* name) { return keys.has(older) ? older : name; };
-  if (c.has(NemotronKind::mamba) || config.gguf) {
+  if (c.has(NemotronKind::mamba)) {
     c.mixer = read_mamba(config, {{"mamba_num_heads", 128},
                                   {named("mamba_n_groups", "n_groups"), 8},
                                   {"ssm_state_size", 128},
@@ -294,7 +294,8 @@ std::unique_ptr<Model> read_nemotron_h(const ModelConfig& config) {
   if (c.has(NemotronKind::experts)) read_nemotron_mixture(config, c);
   if (!c.has(NemotronKind::mlp)) c.d_ff = c.experts.d_ff;  // whatever intermediate_size says
   if (config.gguf) {
-    keys.ignore({"rope.dimension_count", "rope.freq_base", "attention.layer_norm_epsilon", "expert_gating_func"});
+    keys.ignore({"rope.dimension_count", "rope.freq_base", "attention.layer_norm_epsilon", "expert_gating_func",
+                 "ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size", "ssm.time_step_rank"});
     return std::make_unique<NemotronH>(c, false);
   }
   // Steps of time have a lower limit and no upper one, whatever time_step_limit says.
@@ -359,7 +360,7 @@ Json NemotronH::config(ConfigFormat format) const {
       heads.push_back(kind == NemotronKind::attention ? c.n_kv_heads : 0);
       units.push_back(kind == NemotronKind::mlp ? c.d_ff : kind == NemotronKind::experts ? c.experts.d_ff : 0);
     }
-    write_mamba(keys, c.mixer, names, format);
+    if (c.has(NemotronKind::mamba)) write_mamba(keys, c.mixer, names, format);
     if (!c.mixer.conv_bias) keys["use_conv_bias"] = false;  // a word of our own
     if (c.experts.count == 0) return keys;
     write_grouped_router(keys, c.experts, format);

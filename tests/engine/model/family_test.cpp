@@ -104,6 +104,20 @@ TEST_P(FamilyWithGguf, WritesGgufMetadataItReads) {
   expect_same_model(*model, *through_gguf(*model), false);
 }
 
+TEST(NemotronKinds, AreWrittenAsTheFamilyReadsThem) {
+  ModelFiles files = resolve_model(Golden::open("nemotron_h").model());
+  files.config.erase("layers_block_type");
+  for (const char* pattern : {"M", "*", "-", "E", "--", "ME*E", "M-*-"}) {
+    SCOPED_TRACE(pattern);
+    files.config["hybrid_override_pattern"] = pattern;
+    const std::unique_ptr<Model> model = model_from_config(files);
+    ModelFiles written = files;
+    written.config = model->config(ConfigFormat::huggingface);
+    expect_same_model(*model, *model_from_config(written), true);
+    expect_same_model(*model, *through_gguf(*model), false);
+  }
+}
+
 TEST(Gemma3Windows, AreWrittenAsTheFamilyReadsThem) {
   ModelFiles files = resolve_model(Golden::open("gemma3").model());
   const auto types = [&](const std::string& letters) {
