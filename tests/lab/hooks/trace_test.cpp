@@ -134,13 +134,14 @@ TEST_P(TraceGguf, GradientsHaveTheFilesNamesAndShapes) {
     const std::string layer = "model.layers." + name.substr(4, name.find('.', 4) - 4);
     const bool mixtral = GetParam() == "mixtral";
     std::vector<float> joined;
-    if (GetParam() == "gpt_oss") {  // [experts, in, gate and up by turns]
-      const auto& both = expected.gradients.at(layer + ".mlp.experts.gate_up_proj").values;
+    if (GetParam() == "gpt_oss" || GetParam() == "llama4") {  // [experts, in, gate and up], by turns or side by side
+      const bool turns = GetParam() == "gpt_oss";
+      const auto& both = expected.gradients.at(layer + (turns ? ".mlp" : ".feed_forward") + ".experts.gate_up_proj").values;
       const auto experts = static_cast<size_t>(value.shape[0]), out = static_cast<size_t>(value.shape[1]);
       const auto in = static_cast<size_t>(value.shape[2]);
       for (size_t e = 0; e < experts; ++e)
         for (size_t j = 0; j < out; ++j)
-          for (size_t i = 0; i < in; ++i) joined.push_back(both[(e * in + i) * 2 * out + 2 * j]);
+          for (size_t i = 0; i < in; ++i) joined.push_back(both[(e * in + i) * 2 * out + (turns ? 2 : 1) * j]);
     }
     for (int64_t e = 0; GetParam() != "gpt_oss" && e < value.shape[0]; ++e) {
       const std::string expert = std::to_string(e);
