@@ -279,8 +279,9 @@ void write_gguf_adapter(const OpenedModel& opened, const Adapter& adapter, const
       const GgufFactors& held = tensor.parts[p]->layout.gguf_factors;
       for (int64_t row = 0; row < low.B.out; ++row)
         for (int64_t k = 0; k < rank; ++k)
-          b.push_back(k < low.B.in ? held.apply(static_cast<float>(factor * low.B.at<double>(placed(rows, row), k)), placed(rows, row))
-                                   : 0.0f);
+          b.push_back(k < low.B.in
+                          ? held.apply(static_cast<float>(factor * low.B.at<double>(placed(rows, row), k)), placed(rows, row))
+                          : 0.0f);
       ++written;
     }
     out /= n_experts;

@@ -6,8 +6,8 @@ namespace vitrine {
 
 /// What a family's Hugging Face files call them, without the layer's prefix, and how they hold them.
 struct ExpertNames {
-  const char* router = "mlp.gate";      // and ".weight"
-  const char* experts = "mlp.experts";  // of one expert: and ".<e>.<matrix>.weight"
+  const char* router = "mlp.gate";                                      // and ".weight"
+  const char* experts = "mlp.experts";                                  // of one expert: and ".<e>.<matrix>.weight"
   const char *gate = "gate_proj", *in = "up_proj", *out = "down_proj";  // gate null: experts have none
   // Of tensors that hold those of all, where that is not `experts`.gate_up_proj and `experts`.down_proj:
   std::string gate_in_of_all = {}, out_of_all = {};

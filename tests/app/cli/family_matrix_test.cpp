@@ -75,8 +75,9 @@ std::string model_of(const std::string& family) {
 std::vector<std::string> families() {
   std::vector<std::string> names = Golden::all();
   if (std::find(names.begin(), names.end(), "gpt_oss") == names.end()) names.emplace_back("gpt_oss_default_rope");
-  for (const char* variant : {"qwen3_moe_dense_layers", "granite4_hybrid", "granite4_experts", "nemotron_h_moe",
-                              "deepseek_v2_groups", "ernie4_5_moe", "lfm2_moe", "qwen2_moe", "qwen3_5_moe", "qwen3_next", "llama4_layer_types"})
+  for (const char* variant :
+       {"qwen3_moe_dense_layers", "granite4_hybrid", "granite4_experts", "nemotron_h_moe", "deepseek_v2_groups", "ernie4_5_moe",
+        "lfm2_moe", "qwen2_moe", "qwen3_5_moe", "qwen3_next", "llama4_layer_types"})
     names.emplace_back(variant);
   return names;
 }
