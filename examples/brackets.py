@@ -2,8 +2,8 @@
 
 brackets.py text      lines of random brackets, each with a period at its end: what the starting model learns from
 brackets.py prompts   lines of {"prompt": "([", "answer": "])"}
-brackets.py reward    reads such lines with a "completion", and prints a number for each: the share of the answer that the
-                      completion begins with, the period counted as one more; 1 for an answer that ends where it should
+brackets.py reward    reads such lines with a "completion", and prints a number for each: how much of the completion is right from
+                      its beginning, as a share of what is longer, the completion or the answer; both with their periods
 """
 import json, random, sys
 
@@ -31,8 +31,8 @@ def reward(line):
     right = 0
     while right < min(len(answer), len(completion)) and answer[right] == completion[right]:
         right += 1
-    ended = completion == answer and line["finish_reason"] == "stop"
-    return (right + ended) / (len(answer) + 1)
+    stopped = line["finish_reason"] == "stop"
+    return (right + (stopped and completion == answer)) / max(len(answer) + 1, len(completion) + stopped)
 
 
 match sys.argv[1:]:

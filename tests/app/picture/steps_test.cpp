@@ -73,10 +73,10 @@ TEST(Steps, TemplatesUseNamesThatAreListed) {
   std::set<std::string> known = listed_names(), pictured;  // pictures tell texts what their "prose" holds
   for (const PictureInfo& info : pictures()) pictured.insert(std::regex_replace(std::string(info.name), std::regex("-"), "_"));
   for (const char* name :
-       {"if",    "elif",   "else",  "endif",  "set",       "macro",      "endmacro",    "in",     "not",    "and",   "or",
-        "n",     "word",   "part",  "name",   "vector",    "replace",    "join",        "length", "format", "x",     "g",
-        "f",     "d",      "count", "plural", "product",   "normed",     "for",         "endfor", "size",   "piece", "pair",
-        "range", "unique", "sort",  "list",   "attribute", "pair.first", "pair.second", "first",  "second"})
+       {"if",    "elif", "else",  "endif",  "set",   "macro",  "endmacro",  "in",         "not",         "and",    "or",
+        "is",    "none", "n",     "word",   "part",  "name",   "vector",    "replace",    "join",        "length", "format",
+        "x",     "g",    "f",     "d",      "count", "plural", "product",   "normed",     "for",         "endfor", "size",
+        "piece", "pair", "range", "unique", "sort",  "list",   "attribute", "pair.first", "pair.second", "first",  "second"})
     known.insert(name);
   for (const EmbeddedFile& file : templates()) {
     const std::string text(file.text);
