@@ -79,8 +79,7 @@ Tensor Llama4::block(Context& ctx, const Step& step, int layer, Tensor resid_pre
   const Tensor resid_mid = ctx.hook("hook_resid_mid", add(ctx, resid_pre, attn_out));    // [T, D] #residual
 
   const Tensor y = w.ln2(ctx, resid_mid);  // [T, D] #norm
-  // Expert e of the best few reads u = σ(y W_routerᵀ)_e y and gives (silu(u W_gateᵀ) ⊙ u W_inᵀ) W_outᵀ; the shared one reads y.
-  // #mlp
+  // Expert e of the best few reads u = σ(y W_routerᵀ)_e y and gives SwiGLU(u); the shared one reads y. #mlp
   Tensor update = mixes ? w.experts(ctx, y) : w.mlp(ctx, y);                     // [T, D] #mlp
   if (mixes) update = add(ctx, update, w.shared(ctx, y));                        // [T, D] #mlp
   const Tensor mlp_out = ctx.hook("hook_mlp_out", update);                       // [T, D] #mlp

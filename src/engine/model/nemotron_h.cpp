@@ -89,8 +89,7 @@ Tensor NemotronH::attend(Context& ctx, const Step& step, int layer, const Tensor
   return w.out(ctx, attention(ctx, "attn", q, k, v, step, layer, spec));  // [T, D] #attention
 }
 
-// The best few experts give Σ weight · relu²(y W_inᵀ) W_outᵀ; the shared one is added with weight 1. The router reads x itself.
-// #mlp
+// Σ weight · relu²(y W_inᵀ) W_outᵀ of the best few experts, and the shared one; the router reads x itself. #mlp
 Tensor NemotronH::mixture(Context& ctx, int layer, const Tensor& x) const {
   const NemotronBlock& w = blocks[static_cast<size_t>(layer)];
   const ExpertMlp& e = w.experts;

@@ -41,6 +41,8 @@ class AttentionFormula {
   int64_t heads() const { return heads_; }
   bool turns() const { return spec_.rope.has_value(); }
   bool slopes() const { return spec_.attention.alibi; }
+  /// Whether queries grow with their position.
+  bool scales() const { return spec_.temperature.has_value(); }
   bool has_sinks() const { return !sinks_.empty(); }
   /// Whether h has the part A(x) · 1 c.
   bool has_constant() const { return v_bias_.size() > 0; }

@@ -155,9 +155,13 @@ PictureJson make_law(Studio& studio, const HeadStudy& study) {
   };
   std::vector<int64_t> usual(static_cast<size_t>(n));
   std::iota(usual.begin(), usual.end(), 0);
-  const bool has_places = formula.turns() || formula.slopes() || added.tokens.size() > 0;
+  const char* const places = formula.turns()           ? "turned"
+                             : formula.slopes()        ? "slopes"
+                             : formula.scales()        ? "scaled"
+                             : added.tokens.size() > 0 ? "added"
+                                                       : nullptr;
   PictureJson law = {{"n", n}, {"layer", study.layer}, {"head", study.head}, {"conditions", PictureJson::array()}};
-  law["places"] = formula.turns() ? "turned" : formula.slopes() ? "slopes" : added.tokens.size() > 0 ? "added" : "none";
+  law["places"] = places == nullptr ? "none" : places;
   const std::vector<Shuffle> shuffles = shuffles_of(n);
   law["shuffles"] = PictureJson::array();
   const ShuffledMlp mlp(studio, study.layer, ids);
@@ -169,7 +173,7 @@ PictureJson make_law(Studio& studio, const HeadStudy& study) {
                                {"mlp", mlp.difference(shuffle.order)}});
   }
   for (const Condition& condition : kConditions) {
-    if (condition.order.places && !has_places) continue;
+    if (condition.order.places && places == nullptr) continue;
     const RowsD x_usual = read(usual, condition.order.places);
     const RowsD A = formula.patterns(x_usual, condition.order)[head], h = formula.written(study.head, A, x_usual);
     const double size = h.cwiseAbs().maxCoeff();
