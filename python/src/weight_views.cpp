@@ -102,7 +102,8 @@ NamedWeight part_of_stacked(const Session& session, const std::string& name) {
     found.vector = &all->bias;
   else
     found.matrix = all;
-  for (int64_t row = 0; row < all->out / 3; ++row) found.rows.push_back(attention.row_of(static_cast<int>(part), row));
+  const auto which = static_cast<int>(part);
+  for (int64_t row = 0; row < attention.rows_of(which); ++row) found.rows.push_back(attention.row_of(which, row));
   return found;
 }
 
