@@ -43,9 +43,7 @@ const long = (round, characters) => text.slice(1000 + 701 * round, 1000 + 701 * 
 const short = (round) => text.slice(5000 + 701 * round, 5000 + 701 * round + 40);
 
 window.ours = async (model, { characters, newTokens, round: first }) => {
-  const packed = new Uint8Array(await (await fetch("/engine.wasm.gz")).arrayBuffer());
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const engine = await WebAssembly.compile(await new Response(stream).arrayBuffer());
+  const engine = await WebAssembly.compile(await (await fetch("/engine.wasm")).arrayBuffer());
   const thread = new Worker("/worker.js");
   const answers = [];
   thread.onmessage = ({ data }) => answers.shift()(data);
@@ -98,7 +96,7 @@ const server = createServer((request, response) => {
   if (url === "/") return send(types.html, page);
   if (url === "/text") return send("text/plain; charset=utf-8", readFileSync(join(root, "examples/fables.txt")));
   if (url === "/worker.js") return send(types.js, worker);
-  if (url === "/engine.wasm.gz") return send("application/octet-stream", readFileSync(join(root, "web/dist/engine.wasm.gz")));
+  if (url === "/engine.wasm") return send("application/octet-stream", readFileSync(join(root, "web/dist/engine.wasm")));
   const path = url.startsWith("/models/") ? models.get(url.slice(8)) : url.startsWith("/wllama/") ? join(scratch, "node_modules/@wllama/wllama/esm", url.slice(8)) : undefined;
   if (path === undefined) return response.writeHead(404).end();
   response.writeHead(200, { "content-type": types[path.split(".").at(-1)] ?? "application/octet-stream", "content-length": statSync(path).size });

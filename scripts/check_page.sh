@@ -42,7 +42,7 @@ mkdir -p out
 npx vite build --outDir out/dist
 npx vite build --outDir out/dist --mode chat
 npx vite build --outDir out/dist --mode served
-diff -r -x engine.wasm.gz dist out/dist > /dev/null || { echo "check_page: web/dist is not what its source gives; run 'npm run build' in web/ and commit web/dist" >&2; exit 1; }
+diff -r -x engine.wasm dist out/dist > /dev/null || { echo "check_page: web/dist is not what its source gives; run 'npm run build' in web/ and commit web/dist" >&2; exit 1; }
 
 if [ -n "$program" ]; then
   golden=$PWD/../tests/golden/models

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the engine of live pages, web/dist/engine.wasm.gz, which `vitrine explain --live` puts into its pages.
-#   build.sh [OUT]      OUT: where the compressed module goes; default: web/dist/engine.wasm.gz
+# Builds the engine of live pages, web/dist/engine.wasm, which `vitrine explain --live` puts into its pages.
+#   build.sh [OUT]      OUT: where the module goes; default: web/dist/engine.wasm
 # Needs CMake, Ninja, Python 3 with venv, apt-get with Debian's or Ubuntu's sources, and the headers that scripts/setup.sh
 # installs. The compiler is Zig's clang from PyPI, of the version below; nobody needs it to build vitrine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-out=${1:-web/dist/engine.wasm.gz}
+out=${1:-web/dist/engine.wasm}
 build=$PWD/build/wasm
 zig_version=0.17.1
 mkdir -p "$build/sources" "$build/headers"
@@ -46,6 +46,6 @@ cmake -S web/engine -B "$build/module" -G Ninja -Wno-dev -DCMAKE_SYSTEM_NAME=Gen
   -DCMAKE_AR="$build/ar" -DCMAKE_RANLIB="$build/ranlib" -DVITRINE_ZIG="$zig" -DVITRINE_SOURCES="$build/sources" \
   -DVITRINE_HEADERS="$build/headers" > "$build/configure.log"
 cmake --build "$build/module"
-gzip -9 -n -c "$build/module/engine.wasm" > "$out.part"
+cp "$build/module/engine.wasm" "$out.part"
 mv "$out.part" "$out"
 ls -l "$out"

@@ -9,10 +9,9 @@ import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { WASI } from "node:wasi";
-import { gunzipSync } from "node:zlib";
 
 const here = fileURLToPath(import.meta.url);
-const packed = process.env["VITRINE_ENGINE"] ?? join(dirname(here), "../dist/engine.wasm.gz");
+const engine = process.env["VITRINE_ENGINE"] ?? join(dirname(here), "../dist/engine.wasm");
 
 /** An engine with a model file opened: `ask` it, and `end` it. @param {string} path */
 export async function openEngine(path) {
@@ -43,7 +42,7 @@ export async function openEngine(path) {
 /** In the engine's process: a line in for each request, a line out for the model's opening and for each answer. @param {string} path */
 async function answerAll(path) {
   const wasi = new WASI({ version: "preview1", preopens: { "/models": dirname(path) } });
-  const module = new WebAssembly.Module(new Uint8Array(gunzipSync(readFileSync(packed))));
+  const module = new WebAssembly.Module(new Uint8Array(readFileSync(engine)));
   const instance = new WebAssembly.Instance(module, /** @type {WebAssembly.Imports} */ (wasi.getImportObject()));
   wasi.initialize(instance);
   const { memory, malloc, free, open_model: openModel, answer, file: fileAt, file_bytes: fileBytes } = /** @type {any} */ (instance.exports);

@@ -14,8 +14,12 @@ add_custom_command(OUTPUT ${embedded}
 target_sources(vitrine_picture PRIVATE ${embedded})
 
 # The engine of live pages, which web/engine/build.sh makes.
-set(engine ${PROJECT_SOURCE_DIR}/web/dist/engine.wasm.gz)
-if(EXISTS ${engine} AND CMAKE_SYSTEM_NAME STREQUAL "Linux")  # in the assembler's words for ELF
+set(module ${PROJECT_SOURCE_DIR}/web/dist/engine.wasm)
+if(EXISTS ${module} AND CMAKE_SYSTEM_NAME STREQUAL "Linux")  # in the assembler's words for ELF
+  set(engine ${PROJECT_BINARY_DIR}/generated/picture/engine.wasm.gz)
+  add_custom_command(OUTPUT ${engine} COMMAND sh -c "gzip -9 -n -c '${module}' > '${engine}'" DEPENDS ${module}
+    COMMENT "Compressing the engine of live pages" VERBATIM)
+  target_sources(vitrine_picture PRIVATE ${engine})
   set_source_files_properties(picture/page/embedded_engine.cpp PROPERTIES COMPILE_DEFINITIONS "VITRINE_ENGINE=\"${engine}\""
     OBJECT_DEPENDS ${engine} SKIP_UNITY_BUILD_INCLUSION ON)
 endif()

@@ -18,7 +18,7 @@ inline std::string_view embedded_text(std::string_view name) {
   return {};
 }
 
-/// The engine of live pages, compressed by gzip (web/dist/engine.wasm.gz); empty if this build has none.
+/// The engine of live pages, web/dist/engine.wasm compressed by gzip; empty if this build has none.
 std::string_view embedded_engine();
 
 }  // namespace vitrine

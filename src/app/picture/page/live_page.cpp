@@ -26,7 +26,7 @@ std::string live_page(const PictureJson& document, std::span<const std::byte> we
   const std::string_view engine = embedded_engine();
   if (engine.empty())
     throw RunError(
-        "this build has no web/dist/engine.wasm.gz, the engine of live pages. Build it with web/engine/build.sh, and "
+        "this build has no web/dist/engine.wasm, the engine of live pages. Build it with web/engine/build.sh, and "
         "vitrine again; `vitrine explain` works without --live");
   PageParts parts = explain_parts(document);
   parts.elements = element("vitrine-engine", "", engine) +
