@@ -50,7 +50,8 @@ class EveryFamily(Case):
                     seen += 1
                 if "mlp" in dir(block) and "W_in" in dir(block.mlp):
                     normed = prefix + "ln2.hook_normalized" in cache and not facts["norms_after"]
-                    before = "ln2.hook_normalized" if normed else "hook_resid_mid"
+                    alone = prefix + "hook_resid_mid" not in cache  # a layer of one sub-layer, whose norm is ln1
+                    before = "ln2.hook_normalized" if normed else "ln1.hook_normalized" if alone else "hook_resid_mid"
                     gated = "W_gate" in dir(block.mlp)
                     value = cache[prefix + ("mlp.hook_pre_linear" if gated else "mlp.hook_pre")]
                     self.assert_close(cache[prefix + before] @ block.mlp.W_in + bias(block.mlp.b_in), value, what=said)
