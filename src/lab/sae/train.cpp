@@ -203,8 +203,7 @@ std::vector<size_t> hooks_of(const Activations& activations, const SaeTrainOptio
 // Where what is learned writes: of an autoencoder where it reads.
 std::vector<size_t> targets_of(const Activations& activations, const SaeTrainOptions& o, const std::vector<size_t>& hooks) {
   if (o.target.empty()) {
-    if (o.cross_layer)
-      throw UsageError("a cross-layer transcoder writes somewhere: name the hooks with the option for transcoders");
+    if (o.cross_layer) throw UsageError("cross_layer is of transcoders: name where it writes, such as blocks.*.hook_mlp_out");
     return hooks;
   }
   std::vector<size_t> targets = hooks_of(activations, o, o.target, "what a transcoder writes at");
@@ -251,7 +250,7 @@ SparseAutoencoder trained_autoencoder(const SaeTrainer& trainer, double scale, s
   sae.W_enc.resize(F * D);
   sae.b_enc = q.b_enc;
   sae.b_dec = q.b_dec;
-  sae.b_dec.resize(O);
+  sae.b_dec.resize(O, 0.0F);  // of a later layer none
   sae.threshold = q.threshold;
   for (float& t : sae.threshold) t = std::max(t, 0.0f);
   if (l.architecture == batchtopk) sae.threshold.assign(F, static_cast<float>(trainer.batch_threshold));

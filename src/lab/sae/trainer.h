@@ -7,9 +7,8 @@
 //             Features that were silent for more than dead_window steps also learn from what is left over, e = x - y (a
 //             constant): coefficient · min(dead / (D/2), 1) · mean over rows of ‖ê - e‖², ê = the D/2 largest of their h·n, times
 //             W_dec / n (arXiv:2406.04093, appendix A.2).
-//   batchtopk  the same with the B·k largest of the whole batch (arXiv:2412.06410). Without the batch the border is a threshold:
-//   a
-//             moving average of each step's smallest h·n that was taken.
+//   batchtopk  the same with the B·k largest of the whole batch (arXiv:2412.06410). A run has no batch, so that a threshold takes
+//             its place: a moving average of each step's smallest h·n that was taken.
 //             With `widths`, matryoshka (arXiv:2503.17547): the features before each width also reconstruct x by themselves, and
 //             the squared errors of these are added.
 //   jumprelu  f = h where h > threshold. Straight-through estimator with a rectangle of width `bandwidth` around the threshold
@@ -56,7 +55,9 @@ struct SaeLearning {
 };
 
 /// Whether a number of features is active, whatever they are: topk, batchtopk.
-inline bool takes_k(const SaeLearning& l) { return l.architecture <= SaeLearning::Architecture::batchtopk; }
+inline bool takes_k(const SaeLearning& l) {
+  return l.architecture == SaeLearning::Architecture::topk || l.architecture == SaeLearning::Architecture::batchtopk;
+}
 
 /// What is learned, in memory as training touches it: a feature's numbers lie together.
 struct SaeParameters {

@@ -291,19 +291,19 @@ std::vector<float> Learner::label_logprobs(const Batch& batch, const Model& mode
   return all;
 }
 
-Learner::Sum Learner::evaluate(const Batch& batch, bool averaged) {
+Learner::Sum Learner::evaluate(const Batch& batch, bool averaged, std::optional<double> rows_by_pair) {
   Context& ctx = engine_.context();
   const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
   Sum sum;  // stays empty where the rest of the data did not reach this rank
-  const double rows_by_pair =
-      batch.pairs.empty() ? 0 : static_cast<double>(nll_rows(batch, preference_)) / static_cast<double>(batch.pairs.size());
+  if (!rows_by_pair && !batch.pairs.empty())
+    rows_by_pair = static_cast<double>(nll_rows(batch, preference_)) / static_cast<double>(batch.pairs.size());
   for (const Batch& part : parts_of(batch, pass_rows())) {
     const Step step = step_of(part);
     const auto frame = ctx.frame();
     const Tensor x = model.residual(ctx, step);
     const Tensor loss = part.pairs.empty()
                             ? scored_cross_entropy(ctx, x, model.head(), part.labels)
-                            : preference_loss(ctx, x, model.head(), part, preference_, rows_by_pair, sum.preference);
+                            : preference_loss(ctx, x, model.head(), part, preference_, *rows_by_pair, sum.preference);
     const int64_t scored = counted_in(part);
     const double mean = static_cast<double>(*loss.data<float>());
     if (!std::isfinite(mean)) report_validation(model, part);

@@ -101,8 +101,8 @@ class Learner {
     PreferenceReport preference = {};
   };
   /// The cross-entropy (of pairs: preference_loss()) without learning, without dropout; of the averaged weights, if there are any
-  /// and it is asked for.
-  Sum evaluate(const Batch& batch, bool averaged = false);
+  /// and it is asked for. rows_by_pair: as of preference_loss(), of all that is measured together; nothing: of this batch.
+  Sum evaluate(const Batch& batch, bool averaged = false, std::optional<double> rows_by_pair = {});
 
   /// Bytes that activations and their gradients take in a step of `batches` batches of that many rows in sequences of `length`:
   /// measured with small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.

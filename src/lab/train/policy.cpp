@@ -89,7 +89,7 @@ Tensor policy_loss(Context& ctx, const Tensor& x, const Head& head, const Batch&
       label_logprobs(ctx, take_rows(ctx, x, scored.rows), head, scored.labels, options.temperature, &entropies);
   const float* const now = logprobs.data<float>();
   const bool whole = options.loss == PolicyOptions::Loss::rloo;
-  // log p of a scored row when it was sampled; as it is now where nobody says otherwise.
+  // log p of a scored row when it was sampled; as it is now where sampled_by is empty.
   const auto then = [&](size_t i) {
     return static_cast<double>(targets.sampled_by.empty() ? now[i] : targets.sampled_by[static_cast<size_t>(scored.rows[i])]);
   };

@@ -35,7 +35,8 @@ struct PreferenceOptions {
 /// What may not change in a run: "beta 0.1", or with more where it is not dpo's first loss.
 std::string preference_text(const PreferenceOptions& options);
 
-/// Over pairs: sums, or means where they were divided. A reward is beta times what an answer adds to z.
+/// Over pairs: sums, or means where they were divided. A reward is beta · log p(answer), beyond the reference's where there is
+/// one; of simpo, orpo and cpo's ipo with the mean over the answer's tokens.
 struct PreferenceReport {
   double chosen_reward = 0, rejected_reward = 0;
   double accuracy = 0;  // pairs whose chosen answer has the higher reward

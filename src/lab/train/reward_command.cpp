@@ -109,9 +109,11 @@ class Child {
     }
     running_ = false;
   }
-  // Whether it has ended.
+  // Whether it has ended; then with all that it has started. Where SIGCHLD is ignored there is nothing to wait for, and no
+  // status.
   bool ended() {
-    if (running_ && ::waitpid(id_, &status_, WNOHANG) == id_) running_ = false;
+    siginfo_t info{};
+    if (running_ && (::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid != 0)) kill();
     return !running_;
   }
   // Empty: it returned 0.

@@ -7,9 +7,11 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "model/adapter_file.h"
 #include "model/fingerprint.h"
 #include "schedule/scheduler.h"
 #include "train/reward_command.h"
+#include "train/starting_model.h"
 
 namespace vitrine {
 namespace {
@@ -25,7 +27,7 @@ struct Counter {
   std::string error;  // of the first that failed
 };
 
-// One completion, as the scheduler tells it.
+// One completion, from the scheduler.
 class Collector final : public Sink {
  public:
   Collector(Completion& to, Counter& counter) : to_(to), counter_(counter) {}
@@ -83,8 +85,9 @@ Rollouts::Rollouts(const TrainConfig& config, Learner& learner, const DataMix& d
                      std::to_string(o.max_tokens) + "; sequence_length is " + std::to_string(config.sequence_length) +
                      ", which does not hold both. Raise it, or lower max_tokens");
   if (o.beta > 0 && config.model.empty())
-    throw InputError(where + ".beta: fresh weights are nothing to stay near to. Leave it out, or set model to a trained one");
-  if (o.beta > 0) start_ = std::make_unique<Engine>(config.model, EngineOptions{.threads = 1});
+    throw InputError(where +
+                     ".beta: fresh weights are no starting model to diverge from. Leave it out, or set model to a trained one");
+  if (o.beta > 0) open_start();
   learner.set_policy(o);
 }
 
@@ -99,7 +102,17 @@ int64_t Rollouts::prompts_of_batch(const TrainConfig& config, int ranks) {
   return config.batch / group / ranks;
 }
 
-uint64_t Rollouts::fingerprint() const { return start_ != nullptr ? fingerprint_of(start_->opened()) : 0; }
+// The model that learning began from: with its form, and with the adapter that goes on learning.
+void Rollouts::open_start() {
+  OpenedModel opened = open_starting_model(config_, "");
+  fingerprint_ = fingerprint_of(opened);
+  if (!config_.adapter.empty()) {
+    continue_adapter(opened, config_.adapter);
+    for (const Adapter::Module& m : opened.adapter->modules())
+      fingerprint_ = add_to_fingerprint(fingerprint_, std::as_bytes(std::span(m.values)));
+  }
+  start_ = std::make_unique<Engine>(std::move(opened), EngineOptions{.threads = 1});
+}
 
 // A group of each prompt, in order.
 std::vector<Completion> Rollouts::complete(std::span<const Batch> prompts, int64_t step) {
@@ -123,15 +136,16 @@ std::vector<Completion> Rollouts::complete(std::span<const Batch> prompts, int64
   counter.left = all.size();
   {
     const Exactly exactly(engine.context());
-    Scheduler scheduler(
-        engine,
-        {.running = std::min(kRunning, std::ssize(all)), .waiting = std::ssize(all), .positions = config_.sequence_length});
+    Scheduler scheduler(engine, {.running = std::min(kRunning, std::ssize(all)),
+                                 .waiting = std::ssize(all),
+                                 .cache_bytes = available_memory() / 2 / static_cast<size_t>(learner_.comm().on_this_machine()),
+                                 .positions = config_.sequence_length});
     // The number of a completion among those of the step, whoever makes it.
     const auto own = static_cast<uint64_t>(config_.batch / learner_.comm().size()),
                rank = static_cast<uint64_t>(learner_.comm().rank());
     const auto number = [&](size_t i) { return i / own * static_cast<uint64_t>(config_.batch) + rank * own + i % own; };
     for (size_t i = 0; i < all.size(); ++i) {
-      options.alone = !line_of(all[i]).at("prompt").is_string();  // messages
+      if (i % static_cast<size_t>(o.group) == 0) options.alone = !line_of(all[i]).at("prompt").is_string();  // messages
       scheduler.submit({.prompt = all[i].prompt, .options = options, .stream = number(i)},
                        std::make_shared<Collector>(all[i], counter));
     }
@@ -156,8 +170,10 @@ OrderedJson Rollouts::line_of(const Completion& completion) const {
 void Rollouts::add_rewards() {
   const PolicyOptions& o = *config_.policy;
   std::vector<std::string> lines;
-  for (const Completion& completion : completions_) {
-    OrderedJson line = line_of(completion);
+  OrderedJson line;
+  for (size_t i = 0; i < completions_.size(); ++i) {
+    const Completion& completion = completions_[i];
+    if (i % static_cast<size_t>(o.group) == 0) line = line_of(completion);
     line["completion"] = completion.text;
     line["finish_reason"] = completion.cut ? "length" : "stop";
     lines.push_back(line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
@@ -171,8 +187,16 @@ std::vector<Batch> Rollouts::next(MixedSource& source, int64_t step) {
   if (!due(step)) return batches_;
   std::vector<Batch> prompts;
   for (int64_t i = 0; i < config_.accumulate; ++i) prompts.push_back(source.next());
-  completions_ = complete(prompts, step);
-  add_rewards();
+  std::string failed;
+  try {
+    completions_ = complete(prompts, step);
+    add_rewards();
+  } catch (const RunError& error) {
+    failed = error.what();
+  }
+  double failures = failed.empty() ? 0 : 1;  // all ranks end alike, and can save
+  learner_.comm().all_reduce({&failures, 1});
+  if (failures > 0) throw RunError(failed.empty() ? config_.path + ": grpo: a reward of another process failed" : failed);
   batches_.clear();
   const auto each = completions_.size() / prompts.size();
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -38,7 +38,7 @@ std::string masked_text(const MaskingOptions& o, int32_t mask) {
 
 std::string from_text(const Rollouts& rollouts) {
   const uint64_t fingerprint = rollouts.fingerprint();
-  return fingerprint == 0 ? "" : ", near to a model with the numbers " + hexadecimal(fingerprint);
+  return fingerprint == 0 ? "" : ", reference model " + hexadecimal(fingerprint);
 }
 
 const char* name_of(OptimizerOptions::Kind kind) {

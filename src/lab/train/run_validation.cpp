@@ -1,6 +1,7 @@
 // What a run measures between steps: the loss on validation data, and samples.
 #include <algorithm>
 #include <numbers>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -38,20 +39,36 @@ bool TrainRun::evaluate(Line& line) {
   const auto all = ceil_div(static_cast<int64_t>(windows), config_.batch);
   const int64_t batches = config_.eval_batches > 0 ? std::min(config_.eval_batches, all) : all;
   const auto own = static_cast<uint64_t>(config_.batch / comm_.size());  // windows of a batch of this rank
+  const uint64_t before = own * static_cast<uint64_t>(comm_.rank());
+  const auto batch_at = [&](int64_t i) {
+    Batch batch;
+    const uint64_t from = static_cast<uint64_t>(i * config_.batch) + before;
+    batch.first_row = before * static_cast<uint64_t>(source.rows_per_window());
+    for (uint64_t window = from; window < std::min(from + own, windows); ++window) source.add_window({0, window}, batch);
+    return batch;
+  };
+  std::optional<double> rows_by_pair;  // of all pairs, whatever a batch is
+  if (config_.preference && config_.preference->nll > 0) {
+    double counts[2] = {};
+    for (int64_t i = 0; i < batches; ++i) {
+      const Batch batch = batch_at(i);
+      counts[0] += static_cast<double>(nll_rows(batch, *config_.preference));
+      counts[1] += static_cast<double>(batch.pairs.size());
+    }
+    comm_.all_reduce(counts);
+    rows_by_pair = counts[0] / std::max(1.0, counts[1]);
+  }
   double sums[7] = {};  // loss, and scored tokens or pairs; of the averaged weights; preferences
   for (int64_t i = 0; i < batches; ++i) {
     if (any(stop_here())) return false;
-    Batch batch;
-    const uint64_t before = own * static_cast<uint64_t>(comm_.rank()), first = static_cast<uint64_t>(i * config_.batch) + before;
-    batch.first_row = before * static_cast<uint64_t>(source.rows_per_window());
-    for (uint64_t window = first; window < std::min(first + own, windows); ++window) source.add_window({0, window}, batch);
+    Batch batch = batch_at(i);
     if (reference_) reference_->add_to(batch, true);
     if (masker_)
       masker_->hide(batch, kValidationMasks,
                     static_cast<uint64_t>(i * config_.batch * config_.sequence_length) + batch.first_row);
     for (const bool averaged : {false, true}) {
       if (averaged && !config_.ema) continue;
-      const Learner::Sum part = learner_.evaluate(batch, averaged);
+      const Learner::Sum part = learner_.evaluate(batch, averaged, rows_by_pair);
       sums[averaged ? 2 : 0] += part.loss;
       sums[averaged ? 3 : 1] += static_cast<double>(part.tokens);
       if (averaged) continue;

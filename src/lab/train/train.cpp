@@ -58,7 +58,7 @@ std::vector<Batch> TrainRun::read_batches() {
   return batches;
 }
 
-// The batches of a step. Those in which nothing is scored (documents of one token) are passed over, on all ranks alike.
+// The batches of a step. Those in which nothing is scored (documents of one token) are skipped, on all ranks alike.
 std::vector<Batch> TrainRun::next_batches() {
   const auto limit = static_cast<int64_t>(source_->batches_per_epoch()) + config_.accumulate;
   for (int64_t passed = 0; passed <= limit; passed += config_.accumulate) {
@@ -67,6 +67,10 @@ std::vector<Batch> TrainRun::next_batches() {
     for (const Batch& batch : batches) scored += static_cast<double>(scored_in(batch.labels));
     comm_.all_reduce({&scored, 1});
     if (scored > 0) return batches;
+    if (rollouts_)
+      throw RunError(config_.path +
+                     ": grpo.drop_cut: max_tokens cut every answer of a step, so there is nothing to learn from. "
+                     "Raise max_tokens, or leave drop_cut out");
   }
   throw InputError(data_->path() + ": no token of a whole epoch is scored, so there is nothing to learn from" + kFirstTokens);
 }
@@ -87,7 +91,7 @@ TrainResult TrainRun::go() {
     try {
       batches = next_batches();
     } catch (const RunError& error) {
-      if (!rollouts_ || comm_.size() > 1 || progress_.step == std::max<int64_t>(0, unsaid_)) throw;
+      if (!rollouts_ || progress_.step == std::max<int64_t>(0, unsaid_)) throw;
       save();  // what was learned is not lost with a reward
       throw RunError(std::string(error.what()) + "\n  The run is saved at step " + std::to_string(progress_.step) +
                      ": continue with --resume");
@@ -129,6 +133,8 @@ TrainResult TrainRun::go() {
     try {
       if (due(config_.tasks_every, progress_.step) || (last && config_.tasks_every > 0)) answer_tasks(line);
       if (due(config_.eval_every, progress_.step) || (last && config_.eval_every > 0)) measured = evaluate(line);
+      if (measured && !last && stale() && config_.tasks_every > 0 && !due(config_.tasks_every, progress_.step))
+        answer_tasks(line);  // it is the last step after all
     } catch (const RunError&) {
       if (first()) folder_.add_metrics(line.dump());  // the step was learned
       throw;
