@@ -45,8 +45,7 @@ class ConfigReader {
   std::optional<std::string> find_string(std::string_view key, Names older = {}) const;
   /// One whole number >= 0 or a list of them (eos_token_id is either); empty if absent.
   std::vector<int64_t> counts(std::string_view key, Names older = {}) const;
-  /// A list of numbers, of true and false, of strings; empty if absent. Of the numbers, those that named_infinity() stands for
-  /// are infinite.
+  /// A list of numbers, of true and false, of strings; empty if absent. named_infinity() is read as infinity.
   std::vector<double> numbers(std::string_view key, Names older = {}) const;
   std::vector<bool> flags(std::string_view key, Names older = {}) const;
   std::vector<std::string> strings(std::string_view key, Names older = {}) const;

@@ -110,7 +110,7 @@ int64_t count_further_layers(const ConfigReader& keys) {
   return std::max(keys.count("num_nextn_predict_layers", {}, 0), keys.count("num_mtp_layers", {}, 0));
 }
 
-void leave_out_further_layers(const ModelConfig& config, DecoderConfig& c) {
+void leave_out_further_layers(const ModelConfig& config, ModelShape& c) {
   const ConfigReader& keys = config.keys;
   if (!config.gguf) {
     count_further_layers(keys);  // num_hidden_layers does not include them

@@ -90,7 +90,7 @@ constexpr const char* kFurtherLayersInGguf = "nextn_predict_layers";
 int64_t count_further_layers(const ConfigReader& keys);
 /// Takes them off n_layers where that includes them; neither transformers nor vitrine runs them.
 /// Errors: FileError if no layer is left.
-void leave_out_further_layers(const ModelConfig& config, DecoderConfig& c);
+void leave_out_further_layers(const ModelConfig& config, ModelShape& c);
 
 /// What sizes that may each be right make together. Errors: FileError naming the key and the product, if that is above `most`.
 void check_product(const ConfigReader& keys, std::string_view key, const char* formula, int64_t a, int64_t b, int64_t most);

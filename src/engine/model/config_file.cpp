@@ -1,6 +1,7 @@
 #include "model/config_file.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "base/error.h"
@@ -19,9 +20,41 @@ J& text_part(J& config) {
 }
 
 constexpr const char* kLayerKeys[] = {"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
-constexpr const char* kPerLayerKeys[] = {"layer_types", "no_rope_layers",
+constexpr const char* kPerLayerKeys[] = {"layer_types", "no_rope_layers", "layers_block_type",
                                          "attention_layers"};              // lists with an entry for each layer
 constexpr const char* kOfSomeLayers[] = {"full_attn_idxs", "moe_layers"};  // lists of layers
+// Those that go by a layer's place, or by other keys, where a file has none.
+constexpr const char* kByPlace[] = {"no_rope_layers", "layers_block_type", "moe_layers"};
+
+// What a configuration says of its layers: its lists, and those that its family gives it where it has none.
+class LayerLists {
+ public:
+  /// Null: it says nothing under that key.
+  const Json* of(const Json& config, const char* key) {
+    const Json& text = text_part(config);
+    const auto own = text.find(key);
+    if (own != text.end() && own->is_array() && (!own->empty() || std::string_view(key) == "moe_layers")) return &*own;
+    if (std::none_of(std::begin(kByPlace), std::end(kByPlace), [&](const char* one) { return std::string_view(one) == key; }))
+      return nullptr;
+    const auto [known, fresh] = written_.try_emplace(&config);
+    if (fresh) known->second = written(config);
+    const auto given = known->second.find(key);
+    return given != known->second.end() && given->is_array() ? &*given : nullptr;
+  }
+
+ private:
+  static Json written(const Json& config) {
+    ModelFiles files;
+    files.config = config;
+    files.config_path = "config.json";
+    try {
+      return model_from_config(files)->config(ConfigFormat::huggingface);
+    } catch (const InputError&) {
+      return Json::object();  // of no family that is known
+    }
+  }
+  std::map<const Json*, Json> written_;
+};
 
 // GPT-Neo's, which lists the types of layers once more, in short.
 void set_attention_layers(Json& text, Json layers) {
@@ -55,10 +88,12 @@ std::optional<int64_t> config_layers(const Json& config) {
     if (const auto found = text.find(key);
         found != text.end() && found->is_number_integer())  // signed, where it was written from GGUF metadata
       if (const int64_t layers = found->get<int64_t>(); layers >= 0 && layers < (1 << 20)) return layers;
+  if (const auto kinds = text.find("layers_block_type"); kinds != text.end() && kinds->is_array()) return std::ssize(*kinds);
   return {};
 }
 
 void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
+  LayerLists lists;
   Json& text = text_part(config);
   bool found = false;
   for (const char* key : kLayerKeys)
@@ -66,36 +101,34 @@ void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
       text[key] = layers.size();
       found = true;
     }
-  if (!found) throw UsageError("the configuration has no key for the number of layers; expected num_hidden_layers or n_layer");
+  if (!found && !text.contains("layers_block_type"))
+    throw UsageError("the configuration has no key for the number of layers; expected num_hidden_layers or n_layer");
   for (const char* key : kPerLayerKeys) {
-    if (!text.contains(key) || !text[key].is_array()) continue;
     Json list = Json::array();
     for (const ConfigLayer& layer : layers) {
-      const Json& from = text_part(*layer.config);
-      const auto of = from.find(key);
-      if (of == from.end() || !of->is_array() || static_cast<size_t>(layer.layer) >= of->size()) break;
+      const Json* const of = lists.of(*layer.config, key);
+      if (of == nullptr || static_cast<size_t>(layer.layer) >= of->size()) break;
       list.push_back((*of)[static_cast<size_t>(layer.layer)]);
     }
-    if (list.size() == layers.size()) {
+    if (!layers.empty() && list.size() == layers.size()) {
       text[key] = std::move(list);
-    } else {
+    } else if (text.contains(key) && text[key].is_array()) {
       text.erase(key);  // a source has no such list
     }
   }
+  if (text.contains("layers_block_type")) text.erase("hybrid_override_pattern");  // the same in letters
   if (const auto found = text.find("attention_layers"); found != text.end()) set_attention_layers(text, Json(*found));
   for (const char* key : kOfSomeLayers) {
-    if (!text.contains(key) || !text[key].is_array()) continue;
     Json list = Json::array();
-    bool known = true;
+    bool known = !layers.empty();
     for (size_t layer = 0; layer < layers.size(); ++layer) {
-      const Json& from = text_part(*layers[layer].config);
-      const auto of = from.find(key);
-      known = known && of != from.end() && of->is_array();
+      const Json* const of = lists.of(*layers[layer].config, key);
+      known = known && of != nullptr;
       if (known && std::find(of->begin(), of->end(), Json(layers[layer].layer)) != of->end()) list.push_back(layer);
     }
     if (known) {
       text[key] = std::move(list);
-    } else {
+    } else if (text.contains(key) && text[key].is_array()) {
       text.erase(key);
     }
   }

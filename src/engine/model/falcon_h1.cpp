@@ -2,6 +2,7 @@
 // before each of the two steps, RoPE. Products have factors of their own, which GGUF files hold in their weights. Technology
 // Innovation Institute, arXiv:2507.22448.
 // T rows of the step (sequences one after the other), N n_heads, G n_kv_heads, H head_dim, D d_model, F d_ff, V vocab_size.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -172,6 +172,8 @@ std::vector<float> llama3_divisors(const Model& model) {
       divisors.push_back(1);
     } else if (wavelength > context / low) {
       divisors.push_back(factor);
+    } else if (high == low) {
+      divisors.push_back(1);
     } else {
       const float smooth = (context / wavelength - low) / (high - low);
       divisors.push_back(1 / ((1 - smooth) / factor + smooth));

@@ -35,7 +35,7 @@ class Loader {
         gguf_(opened.gguf != nullptr),
         language_(gguf_ ? std::string_view() : language_prefix(opened.checkpoint)),
         left_out_(std::move(left_out)),
-        has_further_layers_(further_layers(opened, family) > 0) {}
+        has_further_layers_(has_further_layers(opened, family)) {}
 
   void load(const TensorLine& line) {
     if (line.ours == "W_U" && lacks(line)) return matrix(*line.weight, line, *embedding_, true);
@@ -229,9 +229,9 @@ class Loader {
     return *t;
   }
 
-  static int64_t further_layers(const OpenedModel& opened, const Family& family) {
-    if (opened.gguf == nullptr) return count_further_layers(ConfigReader(opened.files.config, opened.files.config_path));
-    return opened.gguf->has(std::string(family.gguf) + "." + kFurtherLayersInGguf) ? 1 : 0;
+  static bool has_further_layers(const OpenedModel& opened, const Family& family) {
+    if (opened.gguf == nullptr) return count_further_layers(ConfigReader(opened.files.config, opened.files.config_path)) > 0;
+    return opened.gguf->has(std::string(family.gguf) + "." + kFurtherLayersInGguf);
   }
 
   // Of layers that predict the tokens after the next one.

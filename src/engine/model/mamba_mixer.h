@@ -12,7 +12,7 @@
 
 namespace vitrine {
 
-/// Where an RMSNorm stands: behind the product of the gate and what the heads read, on what they read alone, or nowhere.
+/// Where an RMSNorm stands: after the product of the gate and what the heads read, on what they read alone, or nowhere.
 enum class MambaNorm : uint8_t { gated, ungated, none };
 
 struct MambaSpec {

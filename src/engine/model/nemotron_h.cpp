@@ -255,14 +255,12 @@ std::unique_ptr<Model> read_nemotron_h(const ModelConfig& config) {
   c.context_length = keys.positive("max_position_embeddings", {"context_length"}, absent(4096));
   if (config.gguf) {
     c.n_layers = read_layers(keys, "block_count");
-    if (const int64_t further = keys.find_count("nextn_predict_layers").value_or(0); further > 0) {
-      if (further >= c.n_layers) keys.fail("nextn_predict_layers", "is as many as block_count; expected fewer");
-      c.n_layers -= further;  // they guess the tokens behind the next one
-    }
+    leave_out_further_layers(config, c);
     c.kinds = read_gguf_nemotron_kinds(keys, c, keys.count("expert_count", {}, 0) > 0);
   } else {
     c.kinds = read_nemotron_kinds(keys);
     c.n_layers = std::ssize(c.kinds);
+    leave_out_further_layers(config, c);
     c.n_kv_heads = keys.positive("num_key_value_heads", {}, keys.mentions("num_key_value_heads") ? c.n_heads : 8);
     c.d_ff = keys.positive("intermediate_size", {}, 21504);
   }
@@ -293,16 +291,17 @@ std::unique_ptr<Model> read_nemotron_h(const ModelConfig& config) {
   if (c.has(NemotronKind::experts)) read_nemotron_mixture(config, c);
   if (!c.has(NemotronKind::mlp)) c.d_ff = c.experts.d_ff;  // whatever intermediate_size says
   if (config.gguf) {
-    keys.ignore({"rope.dimension_count", "rope.freq_base", "attention.layer_norm_epsilon", "expert_gating_func",
-                 "ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size", "ssm.time_step_rank"});
+    keys.ignore({"rope.dimension_count", "rope.freq_base", "attention.layer_norm_epsilon", "ssm.conv_kernel", "ssm.state_size",
+                 "ssm.group_count", "ssm.inner_size", "ssm.time_step_rank"});
     return std::make_unique<NemotronH>(c, false);
   }
   // Steps of time have a lower limit and no upper one, whatever time_step_limit says.
   const char* const least = named("mamba_dt_min", "time_step_min");
   c.mixer.limits = {.least = keys.number(least, {}, 0.001)};
-  if (!(c.mixer.limits.least >= 0)) keys.fail(least, "is below 0; expected the least step of time");
+  if (!(c.mixer.limits.least >= 0 && c.mixer.limits.least <= std::numeric_limits<float>::max()))
+    keys.fail(least, "is below 0 or more than f32 holds; expected the least step of time");
   refuse_flags(keys, {"attention_bias"});
-  // How the reference computes or draws fresh weights, or which it does not read; of layers that guess later tokens.
+  // How the reference computes or draws fresh weights, or which it does not read; of layers that predict later tokens.
   keys.ignore({"chunk_size",
                "mamba_chunk_size",
                "expand",
@@ -327,7 +326,6 @@ std::unique_ptr<Model> read_nemotron_h(const ModelConfig& config) {
                "use_mamba_kernels",
                "mtp_layers_block_type",
                "mtp_hybrid_override_pattern",
-               "num_nextn_predict_layers",
                "partial_rotary_factor",
                "rope_theta",
                "rms_norm_eps",

@@ -12,10 +12,9 @@ namespace vitrine {
 ///   mxfp4                     X_blocks [..., out, in / 32, 16] and X_scales [..., out, in / 32] become X [..., out, in] in our
 ///                             MXFP4 blocks; transformers' X is its transpose
 ///   fp8, compressed-tensors   X.weight in F8_E4M3 becomes blocks of f8_e4m3, 32 codes and their scale, or f32 where scales
-///   change
-///                             within 32 columns or a row is no multiple of 32. The scales are
-///                             X.weight_scale or X.weight_scale_inv, one for the tensor, for each row or for each block; scales
-///                             of activations and of the cache are left out
+///                             change within 32 columns or a row is not a multiple of 32. The scales are X.weight_scale or
+///                             X.weight_scale_inv, one for the tensor, for each row or for each block; scales of activations
+///                             and of the cache are ignored
 /// The new tensors are in memory (checkpoint.copied_bytes()), and pages of the packed ones are given back.
 /// Errors: FileError for a tensor whose scales are missing or of another shape, and for numbers that are NaN.
 /// Without `read` nothing is read or allocated: the new tensors have types and shapes, and no bytes.

@@ -92,6 +92,7 @@ LayerRecord describe(const LayerOps& layer, const ModelShape& shape, int64_t num
   if (const OpRecord* tempered = layer.find("attention_temperature")) r.temperature = *tempered->spec_as<TemperatureSpec>();
   const OpRecord *conv = layer.find("causal_conv"), *delta = layer.find("gated_delta"), *decay = layer.find("decay_log");
   if (delta == nullptr) delta = layer.find("state_space"), decay = layer.behind("ssm.hook_log_decay");
+  if (conv != nullptr) r.conv_activation = conv->spec_as<ConvSpec>()->activation;
   if (delta != nullptr) {
     r.delta = *delta->spec_as<DeltaSpec>();
     r.delta->taps = spec_of<ConvSpec>(conv).taps;

@@ -42,27 +42,28 @@ StepRecord record_step(const Model& model, const StepSize& size);
 
 /// What one layer computes with, as its ops were called.
 struct LayerRecord {
-  bool attends = false;                        // it has attention
-  AttentionSpec attention;                     // scale, cap, window; of a layer without attention nothing
-  std::optional<RopeSpec> rope;                // none: queries and keys are not rotated
-  std::optional<TemperatureSpec> temperature;  // queries are multiplied by a factor of their position
-  NormSpec norm;                               // of the first norm
-  bool rms = true;                             // RMSNorm; false: LayerNorm, which also subtracts the mean
-  bool norms_after = false;                    // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
-  Activation activation = Activation::none;    // of the MLP, or of its gate
-  std::optional<ExpertSpec> experts;           // a mixture of experts
-  bool experts_beside = false;                 // it stands beside an MLP, and both are added
-  std::optional<ConvSpec> conv;                // the first sub-layer is a convolution in the place of attention
-  std::optional<DeltaSpec> delta;              // or a recurrence, which may also stand beside attention
-  int64_t shared_d_ff = 0;                     // above 0: and an MLP of so many hidden units that every row goes through
-  bool latent_keys = false;                    // keys and values are made of a latent vector behind a norm
-  bool gated_heads = false;                    // what the heads read is multiplied by the sigmoid of a gate
-  bool value_norm = false;                     // values are divided by their root mean square, head by head
-  double residual_scale = 1;                   // what attention (or what stands in its place) adds is multiplied by it
-  double mlp_scale = 1;                        // and what the MLP adds by this
-  double stream_scale = 1;                     // the whole stream is multiplied by it at the layer's end
-  DropoutSpec attention_dropout, mlp_dropout;  // of what each sub-layer adds, in training
-  int64_t per_layer_dim = 0;                   // above 0: a third sub-layer reads that many numbers of a per-layer embedding
+  bool attends = false;                           // it has attention
+  AttentionSpec attention;                        // scale, cap, window; of a layer without attention nothing
+  std::optional<RopeSpec> rope;                   // none: queries and keys are not rotated
+  std::optional<TemperatureSpec> temperature;     // queries are multiplied by a factor of their position
+  NormSpec norm;                                  // of the first norm
+  bool rms = true;                                // RMSNorm; false: LayerNorm, which also subtracts the mean
+  bool norms_after = false;                       // ln1 and ln2 act on the stream itself, after each sub-layer was added to it
+  Activation activation = Activation::none;       // of the MLP, or of its gate
+  std::optional<ExpertSpec> experts;              // a mixture of experts
+  bool experts_beside = false;                    // it stands beside an MLP, and both are added
+  std::optional<ConvSpec> conv;                   // the first sub-layer is a convolution in the place of attention
+  Activation conv_activation = Activation::none;  // of that convolution, or of the one before a recurrence
+  std::optional<DeltaSpec> delta;                 // or a recurrence, which may also stand beside attention
+  int64_t shared_d_ff = 0;                        // above 0: and an MLP of so many hidden units that every row goes through
+  bool latent_keys = false;                       // keys and values are made of a latent vector behind a norm
+  bool gated_heads = false;                       // what the heads read is multiplied by the sigmoid of a gate
+  bool value_norm = false;                        // values are divided by their root mean square, head by head
+  double residual_scale = 1;                      // what attention (or what stands in its place) adds is multiplied by it
+  double mlp_scale = 1;                           // and what the MLP adds by this
+  double stream_scale = 1;                        // the whole stream is multiplied by it at the layer's end
+  DropoutSpec attention_dropout, mlp_dropout;     // of what each sub-layer adds, in training
+  int64_t per_layer_dim = 0;                      // above 0: a third sub-layer reads that many numbers of a per-layer embedding
   int64_t n_kv_heads = 0, head_dim = 0, d_ff = 0;
   int64_t keys_of = -1;  // the earlier layer whose keys and values its queries meet; -1: it has its own
 

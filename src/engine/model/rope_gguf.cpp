@@ -21,7 +21,7 @@ void read_gguf_proportional(const ModelConfig& config, RopeSpec& spec) {
     if (divisors[i] != divisors[0])
       config.keys.fail("rope.dimension_count",
                        "comes with a rope_freqs.weight that is no rule of this family; expected one number for the pairs that "
-                       "turn and 1e30 for the others");
+                       "rotate and 1e30 for the others");
   if (spec.turning > 0) spec.factor = static_cast<double>(divisors[0]);
 }
 

@@ -99,6 +99,9 @@ void check_same_model(const Model& stored, const Model& converted, const Convers
     same.number("the layer whose keys are read" + in, static_cast<double>(x.keys_of), static_cast<double>(y.keys_of));
     same.number("the hidden units" + in, static_cast<double>(x.d_ff), static_cast<double>(y.d_ff));
     same.experts(in, x.experts.value_or(ExpertSpec()), y.experts.value_or(ExpertSpec()));
+    if (x.conv_activation != y.conv_activation)
+      same.differs("the activation of the convolution" + in, activation_key(x.conv_activation),
+                   activation_key(y.conv_activation));
     same.number("whether there is a recurrence" + in, x.delta ? 1 : 0, y.delta ? 1 : 0);
     if (x.delta) same.recurrence(in, *x.delta, *y.delta);
     if (!x.rope) continue;

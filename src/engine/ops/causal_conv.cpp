@@ -219,7 +219,7 @@ Tensor causal_conv(Context& ctx, std::string_view name, const Tensor& x, const V
   if (DryRun* dry = ctx.dry()) {
     OpCall call{.op = "causal_conv", .inputs = {x}, .outputs = {y}, .vectors = {&w}, .cache_layer = layer};
     if (bias.size > 0) call.vectors.push_back(&bias);
-    call.spec = ConvSpec{w.size / x.row_size(), x.row_size()};
+    call.spec = ConvSpec{w.size / x.row_size(), x.row_size(), f};
     call.multiply_adds = x.rows() * w.size;
     dry->add(ctx, call);
   }

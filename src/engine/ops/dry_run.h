@@ -28,6 +28,7 @@ struct DropoutSpec {
 /// A causal convolution: each channel's sum over the last `taps` positions.
 struct ConvSpec {
   int64_t taps = 0, channels = 0;
+  Activation activation = Activation::none;  // of the sum
 };
 /// The gated delta rule (ops/gated_delta.h), or a state space (ops/state_space.h) with its groups as key heads.
 struct DeltaSpec {

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/philox.h"
-#include "model/adapter_file.h"
+#include "model/adapter.h"
 #include "model/fingerprint.h"
 #include "schedule/scheduler.h"
 #include "train/reward_command.h"
