@@ -89,6 +89,8 @@ std::optional<int64_t> config_layers(const Json& config) {
         found != text.end() && found->is_number_integer())  // signed, where it was written from GGUF metadata
       if (const int64_t layers = found->get<int64_t>(); layers >= 0 && layers < (1 << 20)) return layers;
   if (const auto kinds = text.find("layers_block_type"); kinds != text.end() && kinds->is_array()) return std::ssize(*kinds);
+  if (const auto letters = text.find("hybrid_override_pattern"); letters != text.end() && letters->is_string())
+    return std::ssize(letters->get_ref<const std::string&>());
   return {};
 }
 
@@ -101,7 +103,7 @@ void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
       text[key] = layers.size();
       found = true;
     }
-  if (!found && !text.contains("layers_block_type"))
+  if (!found && !text.contains("layers_block_type") && !text.contains("hybrid_override_pattern"))
     throw UsageError("the configuration has no key for the number of layers; expected num_hidden_layers or n_layer");
   for (const char* key : kPerLayerKeys) {
     Json list = Json::array();

@@ -493,5 +493,17 @@ TEST(WrittenModels, AreOpenedBeforeTheyGetTheirNames) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
+// The kernel of llama.cpp's state spaces has one activation, for which there is no key.
+TEST(ToGguf, TheActivationOfAConvolutionIsNotLost) {
+  const Scratch scratch;
+  const std::string source = Golden::open("nemotron_h").model();
+  Json config = read_json(source + "/config.json");
+  config["mamba_hidden_act"] = "gelu";
+  scratch.write("changed/config.json", config.dump());
+  std::filesystem::copy_file(source + "/model.safetensors", scratch / "changed/model.safetensors");
+  EXPECT_CONTAINS(message_of<InputError>([&] { written_gguf(scratch / "changed", scratch); }),
+                  "the activation of the convolution");
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -133,6 +134,46 @@ TEST(Merge, ABrokenChatTemplateIsRefusedWhenPlanned) {
   EXPECT_CONTAINS(message_of<InputError>([&] { plan("'{% for m in messages %}{{ m }}'"); }), "r.yml: \"chat_template\"");
   EXPECT_CONTAINS(message_of<UsageError>([&] { plan("chatlm"); }), "\"chat_template\" is \"chatlm\"");
   plan("'{% for m in messages %}{{ m.content }}{% endfor %}'");
+}
+
+// Which layers have positions or experts goes by their place, or is written in letters, where the source has no list.
+TEST(Merge, SlicesKeepWhatTheConfigurationSaysOfEachLayer) {
+  struct Case {
+    const char* model;
+    std::vector<std::array<int, 2>> ranges;  // of layers
+    std::vector<const char*> absent;
+    Json added, wanted;
+  };
+  const std::vector<Case> cases{
+      {"smollm3", {{2, 4}}, {"no_rope_layers", "layer_types"}, Json::object(), {{"no_rope_layers", {1, 0}}}},
+      {"llama4",
+       {{2, 4}},
+       {"no_rope_layers", "moe_layers", "layer_types"},
+       Json::object(),
+       {{"no_rope_layers", {1, 0}}, {"moe_layers", {1}}}},
+      {"nemotron_h",
+       {{2, 3}, {0, 1}},
+       {"layers_block_type"},
+       {{"hybrid_override_pattern", "M-*"}},
+       {{"layers_block_type", {"full_attention", "linear_attention"}}}}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.model);
+    const Scratch scratch;
+    const std::string source = std::string(VITRINE_GOLDEN) + "/models/" + one.model + "/model";
+    Json config = read_json(source + "/config.json");
+    for (const char* key : one.absent) config.erase(key);
+    config.update(one.added);
+    scratch.write("source/config.json", config.dump());
+    fs::copy_file(source + "/model.safetensors", scratch / "source/model.safetensors");
+    std::string yaml = "merge_method: passthrough\nslices:\n";
+    for (const auto& [from, to] : one.ranges)
+      yaml += "- sources:\n  - {model: " + scratch / "source" + ", layer_range: [" + std::to_string(from) + ", " +
+              std::to_string(to) + "]}\n";
+    ThreadPool pool(1);
+    write_merge(plan_merge(parse_merge_recipes(yaml, "r.yml").front(), {}), {}, scratch / "out", pool, {});
+    const Json made = read_json(scratch / "out/config.json");
+    for (const auto& [key, list] : one.wanted.items()) EXPECT_EQ(made.value(key, Json()), list) << key;
+  }
 }
 
 }  // namespace

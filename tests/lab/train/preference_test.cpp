@@ -318,6 +318,18 @@ TEST_F(DpoRun, LossesWithoutAReferenceGoOnToTheSameBits) {
                   "the run has orpo \"beta 0.2, odds, cross-entropy times 1.0\"");
 }
 
+// A mean over all of its tokens, whatever the batches.
+TEST_F(DpoRun, TheLossOfAValidationDoesNotDependOnItsBatches) {
+  std::vector<double> losses;
+  for (int64_t batch : {2, 4}) {
+    TrainConfig c = config("batch-" + std::to_string(batch), "orpo: {beta: 0.2}\n");
+    c.batch = batch;
+    train(c, false);
+    losses.push_back(metrics_of(c.out).front().at("val_loss").get<double>());
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-6);
+}
+
 TEST_F(DpoRun, ProcessesLearnTogetherWhatOneLearns) {
   train(config("alone"), false);
   ThreadRanks::run_all(2, [&](Comm& comm) { train(config("together"), false, {}, &comm); });

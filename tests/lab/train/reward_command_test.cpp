@@ -65,17 +65,29 @@ std::string hangs_after(const std::string& command, const std::string& answers) 
   return message;
 }
 
+// Returns once the process whose number that file holds has ended.
+void wait_for_end(const std::string& file_of_number) {
+  const std::string child = read_file(file_of_number), stat = "/proc/" + child.substr(0, child.find('\n')) + "/stat";
+  for (bool lives = true; lives; std::this_thread::yield()) {
+    std::ifstream file(stat);
+    std::string id, name, state;
+    lives = static_cast<bool>(file >> id >> name >> state) && state != "Z";
+  }
+}
+
+TEST(RewardCommand, WhatItLeavesBehindEndsWithIt) {
+  const Scratch scratch;
+  const std::string left = "sleep 1000 > /dev/null 2>&1 & echo $! > " + scratch / "child";
+  EXPECT_EQ(rewards_of(left + "; seq 3"), (std::vector<double>{1, 2, 3}));
+  wait_for_end(scratch / "child");
+}
+
 // It is killed with all that it has started, whether it reads or not.
 TEST(RewardCommand, EndsOneThatHangs) {
   const Scratch scratch;
   const std::string one = hangs_after("sleep 1000 & echo $! > " + scratch / "child" + "; echo 1; wait", "1 of 3 lines after ");
   EXPECT_CONTAINS(one, "s, and not line 2, which asked about \"{\\\"completion\\\":\\\"bb\\\"}\". Raise grpo.reward_timeout");
-  const std::string child = read_file(scratch / "child"), stat = "/proc/" + child.substr(0, child.find('\n')) + "/stat";
-  for (bool lives = true; lives; std::this_thread::yield()) {  // its end is on its way
-    std::ifstream file(stat);
-    std::string id, name, state;
-    lives = static_cast<bool>(file >> id >> name >> state) && state != "Z";
-  }
+  wait_for_end(scratch / "child");
   EXPECT_CONTAINS(hangs_after("seq 3; exec sleep 1000", "3 of 3 lines after "), "s, and did not end");
 }
 

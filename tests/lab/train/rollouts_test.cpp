@@ -86,8 +86,8 @@ class GrpoRun : public testing::Test {
     return parse_train_config("model: " + rollouts_model() + "\ndata: {train: " + scratch / "prompts/train" +
                                   "}\nsequence_length: 40\nbatch: 8\nsteps: 6\noptimizer: {lr: 3e-3}\nseed: 3\n" +
                                   "schedule: {decay: constant}\ncheckpoint: {every: 2}\nout: " + scratch / out +
-                                  "\ngrpo:\n  reward: \"awk '{ print gsub(/e/, \\\"\\\") }'\"\n  group: 4\n  max_tokens: 8\n" +
-                                  grpo + extra,
+                                  "\ngrpo:\n  reward: \"awk '{ print gsub(/e/, \\\"\\\") }'\"\n  group: 4\n" +
+                                  (grpo.find("max_tokens") == std::string::npos ? "  max_tokens: 8\n" : "") + grpo + extra,
                               "c.yaml");
   }
   Scratch scratch;
@@ -175,6 +175,20 @@ TEST_F(GrpoRun, ProcessesLearnTogetherWhatOneLearns) {
 TEST_F(GrpoRun, AnAdapterLearnsToo) {
   train(config("adapter", "  beta: 0.1\n", "lora: {rank: 2, alpha: 4, targets: [q_proj, v_proj]}\n"), false);
   EXPECT_GT(metrics_of(scratch / "adapter").back().at("kl").get<double>(), 0);
+}
+
+// The reference is the model with the adapter as it was.
+TEST_F(GrpoRun, AnAdapterGoesOnFromAnotherRun) {
+  train(config("before", "", "lora: {rank: 2, alpha: 4, targets: [q_proj, v_proj]}\n"), false);
+  train(config("after", "  beta: 0.1\n", "lora: {path: " + scratch / "before/last" + "}\n"), false);
+  const std::vector<Json> lines = metrics_of(scratch / "after");
+  EXPECT_NEAR(lines.front().at("kl").get<double>(), 0, 1e-9);
+  EXPECT_GT(lines.back().at("kl").get<double>(), 0);
+}
+
+TEST_F(GrpoRun, AStepWithoutAnEndedAnswerSaysSo) {
+  const TrainConfig c = config("cut", "  drop_cut: true\n  max_tokens: 1\n");
+  EXPECT_CONTAINS(message_of<RunError>([&] { train(c, false); }), "max_tokens cut every answer of a step");
 }
 
 // What the scheduler draws from is what the learner scores.
