@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -29,7 +30,8 @@ namespace {
 
 struct CurvesArguments {
   std::vector<std::string> runs, metrics;
-  std::string out;
+  std::string out, svg;
+  int64_t mean = 1;  // of so many values each
   bool json = false;
 };
 
@@ -87,13 +89,18 @@ MetricRun open_metric_run(const std::string& run) {
   return opened;
 }
 
-// One number of each line; lines that lack it are passed over.
-RunCurve run_curve(const MetricRun& run, const std::string& metric) {
+// One number of each line, the mean with those before it where `mean` asks for more than one; lines that lack it are ignored.
+RunCurve run_curve(const MetricRun& run, const std::string& metric, int64_t mean) {
   RunCurve curve{run.name, {}, {}};
   for (const Json& line : run.lines) {
     if (!line.contains(metric) || !line.at(metric).is_number()) continue;
     curve.x.push_back(line.at("step").get<double>());
     curve.y.push_back(line.at(metric).get<double>());
+  }
+  const std::vector<double> values = curve.y;
+  for (size_t i = 0; i < values.size() && mean > 1; ++i) {
+    const size_t first = i + 1 - std::min(i + 1, static_cast<size_t>(mean));
+    curve.y[i] = std::accumulate(values.data() + first, values.data() + i + 1, 0.0) / static_cast<double>(i + 1 - first);
   }
   return curve;
 }
@@ -187,7 +194,7 @@ bool draw_curves(const CurvesArguments& o, const std::string& title, const std::
   for (const RunCurve& curve : curves) x.add(curve.x), y.add(curve.y);
   if (!(x.low <= x.high && y.low <= y.high)) return false;
   const bool log = wants_log(y);
-  if (!o.out.empty()) page.charts.push_back(metric_chart(title, curves, log));
+  if (!o.out.empty() || !o.svg.empty()) page.charts.push_back(metric_chart(title, curves, log));
   if (o.json) return true;
   std::vector<ChartCurve> drawn;
   for (size_t i = 0; i < curves.size(); ++i)
@@ -209,6 +216,7 @@ bool draw_curves(const CurvesArguments& o, const std::string& title, const std::
 
 void run_curves(CurvesArguments o) {
   if (!o.out.empty()) check_writable("--out", o.out);
+  if (!o.svg.empty()) check_writable("--svg", o.svg);
   std::vector<MetricRun> runs;
   for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
   if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "reward", "lr", "grad_norm"};
@@ -219,7 +227,7 @@ void run_curves(CurvesArguments o) {
   bool any = false;
   for (const std::string& metric : o.metrics) {
     std::vector<RunCurve> curves;  // of numbers of that very name, one for each run
-    for (const MetricRun& run : runs) curves.push_back(run_curve(run, metric));
+    for (const MetricRun& run : runs) curves.push_back(run_curve(run, metric, o.mean));
     if (draw_curves(o, metric, curves, page)) {
       any = true;
       for (const RunCurve& curve : curves) document[metric][curve.run] = {{"step", curve.x}, {"value", curve.y}};
@@ -228,7 +236,7 @@ void run_curves(CurvesArguments o) {
     for (const MetricRun& run : runs) {  // of several, such as those of layers: one chart for each run
       std::vector<RunCurve> parts;
       for (const std::string& name : names_of(run, metric)) {
-        parts.push_back(run_curve(run, name));
+        parts.push_back(run_curve(run, name, o.mean));
         parts.back().run = name.starts_with(metric + ".") ? name.substr(metric.size() + 1) : name;
       }
       if (!draw_curves(o, runs.size() == 1 ? metric : metric + ", " + run.name, parts, page)) continue;
@@ -237,7 +245,10 @@ void run_curves(CurvesArguments o) {
     }
   }
   if (!any) throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
+  if (!o.svg.empty() && page.charts.size() != 1)
+    throw UsageError(fmt::format("--svg writes one chart, and there are {}: name one --metric", page.charts.size()));
   if (!o.out.empty()) write_file_atomically(o.out, colored_text_page(page));
+  if (!o.svg.empty()) write_file_atomically(o.svg, page.charts.front().svg);
   if (o.json) print_json(document);
 }
 
@@ -253,6 +264,12 @@ Action define_curves(CLI::App& app) {
   app.add_option("--out,-o", o->out, "Also write a page with the curves (replaced if it exists)")
       ->type_name("PAGE.html")
       ->check(not_empty());
+  app.add_option("--svg", o->svg, "Also draw the curves of one --metric into this file")
+      ->type_name("FILE.svg")
+      ->check(not_empty());
+  app.add_option("--mean", o->mean, "Draw means of so many values: each with those before it; default 1")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_json(app, o->json);
   return [o] { run_curves(*o); };
 }

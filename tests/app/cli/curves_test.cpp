@@ -30,6 +30,19 @@ TEST_F(Curves, DrawsRunsBesideEachOther) {
       (Json{{"loss", {{scratch / "a", {{"step", {1, 2}}, {"value", {3, 2}}}}, {b, {{"step", {1, 2}}, {"value", {3.5, 1}}}}}}}));
 }
 
+// One chart as a file, each value the mean with those before it.
+TEST_F(Curves, DrawsMeansIntoAFile) {
+  const std::string run = scratch.write("run.jsonl",
+                                        "{\"step\": 1, \"loss\": 4, \"lr\": 1}\n{\"step\": 2, \"loss\": 2, \"lr\": 1}\n"
+                                        "{\"step\": 3, \"loss\": 1, \"lr\": 1}\n");
+  const Outcome drawn = vitrine({"curves", run, "--metric", "loss", "--mean", "2", "--svg", scratch / "loss.svg", "--json"});
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_EQ(drawn.json().at("loss").at(run).at("value"), (Json{4, 3, 1.5}));
+  EXPECT_CONTAINS(read_file(scratch / "loss.svg"), "<svg");
+  EXPECT_CONTAINS(vitrine({"curves", run, "--svg", scratch / "more.svg"}).err, "there are 2: name one --metric");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "more.svg"));
+}
+
 // Numbers of layers: a chart for each run, a curve for each layer, on a logarithmic axis where they lie far apart.
 TEST_F(Curves, DrawsEveryLayer) {
   const std::string run = scratch.write(
