@@ -200,7 +200,8 @@ TEST(GgufAdapter, OfLlamaCppMatchesPeft) {
 
 // Ranks and scales of their own for each matrix go into B; of experts all in one tensor.
 TEST(GgufAdapter, WrittenOnesAreReadBesideBothKindsOfFiles) {
-  for (const std::string name : {"llama", "gemma2", "phi3", "glm4", "gpt_neox", "gpt2_a", "qwen3_moe", "mixtral", "embeddings"}) {
+  for (const std::string name :
+       {"llama", "gemma2", "phi3", "glm4", "gpt_neox", "gpt2_a", "qwen3_moe", "mixtral", "llama4", "falcon_h1", "embeddings"}) {
     SCOPED_TRACE(name);
     const Scratch scratch;
     const std::string base = name == "embeddings" ? "stablelm" : name;

@@ -75,6 +75,8 @@ CASES = {
     "positions": dict(base="gpt2_a", r=2, lora_alpha=3, target_modules=["wpe", "c_attn"], fan_in_fan_out=True),
     # Stored [in, out], which transformers does not say and PEFT takes for [out, in]: A and B stand for each other.
     "llama4": dict(r=2, lora_alpha=4, target_modules=["q_proj", "shared_expert.down_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
+    # Factors of each matrix: of what it reads and of what it gives.
+    "falcon_h1": dict(r=2, lora_alpha=3, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "gate_proj", "up_proj", "down_proj"]),
 }
 PATTERNS = [
     ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
