@@ -285,6 +285,7 @@ int64_t Adapter::parameter_count() const {
 }
 
 void add_fresh_adapter(OpenedModel& opened, const AdapterOptions& options, uint64_t seed) {
+  refuse_held_factors(opened);
   if (opened.model->shape().tied && !options.tied && parts_embedding(opened, options)) untie(opened);
   const bool tied = opened.model->shape().tied;
   Adapter::Parts parts;

@@ -603,6 +603,7 @@ std::shared_ptr<Adapter> adapter_in(const OpenedModel& opened, const std::string
       Adapter::Parts parts = read_gguf_adapter(opened, path, most_bytes, options);
       return std::make_shared<Adapter>(options, std::move(parts), path);
     }
+    refuse_held_factors(opened);
     const AdapterFiles files(path);
     AdapterOptions options = files.options;
     if (files.object.value("lora_bias", Json()) == true && options.bias == AdapterOptions::Bias::none)

@@ -200,6 +200,7 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
 }
 
 void check_modules_of_peft(const OpenedModel& opened, const Adapter& adapter) {
+  refuse_held_factors(opened);
   std::map<const Weight*, size_t> parts;  // of the modules of the Hugging Face file, by their first; names may be other versions'
   for (const Adapter::Module& m : modules_of(opened)) parts[m.weights.front()] = m.weights.size();
   for (const Adapter::Module& m : adapter.modules())

@@ -14,7 +14,7 @@ Adapter::Parts read_gguf_adapter(const OpenedModel& opened, const std::string& p
 bool gguf_adapter_parts_embedding(const OpenedModel& opened, const std::string& path);
 
 /// Errors: InputError where an adapter of such a file is none that PEFT's files can hold (model/adapter.h's write_adapter), since
-/// they have a model's matrices stacked otherwise.
+/// they have a model's matrices stacked otherwise, or with the factors of its family.
 void check_modules_of_peft(const OpenedModel& opened, const Adapter& adapter);
 
 /// Errors: InputError for an adapter of a matrix that the model's own GGUF file holds as two tensors (DeepSeek's keys and

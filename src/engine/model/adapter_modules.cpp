@@ -9,6 +9,7 @@
 #include "model/gguf_order.h"
 #include "model/layer_name.h"
 #include "model/module_pattern.h"
+#include "model/registry.h"
 
 namespace vitrine {
 namespace {
@@ -123,6 +124,15 @@ void check_dropout(const AdapterOptions& options, const std::vector<Module>& mod
   if (options.dropout > 0 && head != modules.end())
     throw InputError("lora.dropout is " + Json(options.dropout).dump() + ", and " + head->name +
                      " is the output matrix, for which dropout is not supported. Set it to 0");
+}
+
+void refuse_held_factors(const OpenedModel& opened) {
+  const Family& family = family_of(*opened.model);
+  if (opened.gguf == nullptr || !family.gguf_holds_factors) return;
+  throw InputError(opened.files.name + " holds the factors of " + family.title +
+                   " in its weights, and PEFT's adapters are made for weights without. Name the model's Hugging Face directory "
+                   "instead, or convert the adapter beside it: vitrine convert DIRECTORY OUT.gguf --adapter ADAPTER "
+                   "--adapter-only");
 }
 
 void attach_adapter(OpenedModel& opened, std::shared_ptr<Adapter> adapter) {

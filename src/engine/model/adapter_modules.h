@@ -28,6 +28,9 @@ std::vector<std::string> last_names(const std::vector<Adapter::Module>& modules)
 void set_size(Adapter::Module& m, int64_t rank, double alpha, const AdapterOptions& options, size_t index);
 /// Errors: InputError for dropout beside a parameter's matrices, which PEFT does not have, and beside the head.
 void check_dropout(const AdapterOptions& options, const std::vector<Adapter::Module>& modules);
+/// Errors: InputError for a model of a GGUF file that holds the factors of its family in its weights: PEFT's A and B are made for
+/// weights without.
+void refuse_held_factors(const OpenedModel& opened);
 /// Puts the adapter beside the model's matrices.
 void attach_adapter(OpenedModel& opened, std::shared_ptr<Adapter> adapter);
 

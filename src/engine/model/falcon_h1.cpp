@@ -269,6 +269,7 @@ Family falcon_h1_family() {
           .source = "src/engine/model/falcon_h1.cpp",
           .second_source = "src/engine/model/mamba_mixer.cpp",
           .make = read_falcon_h1,
+          .gguf_holds_factors = true,
           .has_forms = false};
 }
 

@@ -35,6 +35,7 @@ struct Family {
   DropoutKeys dropout = {};
   Form::Norms norms = Form::Norms::pre;  // own: another place than pre or post (Gemma 2's norms on both sides)
   const char* norm_order_key = nullptr;  // the family's own key for the place of its norms; then Form does not apply to it
+  bool gguf_holds_factors = false;       // its GGUF files have factors of the configuration in their weights
   bool has_forms = true;                 // false: its blocks have parts that other forms (vitrine_norms) have no place for
   bool scales_residual_init = false;     // fresh matrices that write to the stream are divided by sqrt(2 n_layers)
   bool last_hidden_is_normed = true;     // the reference's last hidden state is the stream after the final norm

@@ -13,6 +13,7 @@
 #include "model/adapter_gguf.h"
 #include "model/expert_modules.h"
 #include "model/export.h"
+#include "model/from_gguf.h"
 #include "run.h"
 #include "support/lora.h"
 #include "support/scratch.h"
@@ -117,6 +118,26 @@ TEST(Adapter, StandsBesideGgufFiles) {
     for (const auto& [key, tensor] : before.tensors())
       EXPECT_EQ(as_floats(tensor).values, as_floats(*after.find(key)).values) << key;
   }
+}
+
+// Falcon-H1's GGUF files have its factors in their weights, and PEFT's A and B are made for weights without.
+TEST(Adapter, PeftsAreRefusedBesideAGgufFileThatHoldsFactors) {
+  const std::string gguf = std::string(VITRINE_GOLDEN) + "/gguf/falcon_h1.gguf";
+  const auto refused = [](const std::string& message) {
+    EXPECT_CONTAINS(message, "falcon_h1.gguf holds the factors of Falcon-H1 in its weights");
+    EXPECT_CONTAINS(message, "Hugging Face directory");
+  };
+  OpenedModel opened = open_model(gguf);
+  refused(message_of<FileError>([&] { open_adapter(opened, golden_adapter("falcon_h1")); }));
+  refused(message_of<FileError>([&] { read_adapter(opened, golden_adapter("falcon_h1")); }));
+  refused(message_of<InputError>([&] { add_fresh_adapter(opened, {.rank = 2, .targets = {"q_proj"}}, 1); }));
+  OpenedModel as_directory = as_huggingface(open_model(gguf));
+  refused(message_of<FileError>([&] { open_adapter(as_directory, golden_adapter("falcon_h1")); }));
+  const Scratch scratch;
+  OpenedModel directory = open_model(lora_base("falcon_h1"));
+  open_adapter(directory, golden_adapter("falcon_h1"));
+  write_gguf_adapter(directory, *directory.adapter, scratch / "adapter.gguf");
+  refused(message_of<FileError>([&] { continue_adapter(opened, scratch / "adapter.gguf"); }));
 }
 
 // What learns beside A and B, too; whole tensors where the file has them as they are.
