@@ -668,8 +668,14 @@ NB_MODULE(_vitrine, m) {
   m.doc() = "vitrine's library in numbers and plain containers; import vitrine instead.";
   m.attr("version") = version();
   m.def(
-      "hook_alias", [](const std::string& name) { return hook_alias(name); }, nb::arg("name"),
-      "The hook names behind an alias, as a pattern (\"pattern.3\": \"blocks.3.attn.hook_pattern\"), or None.");
+      "hook_alias",
+      [](const std::string& name, const std::optional<std::vector<std::string>>& hook_names) {
+        return hook_names ? hook_alias(name, *hook_names) : hook_alias(name);
+      },
+      nb::arg("name"), nb::arg("hook_names") = nb::none(),
+      "What a name stands for in a model with these hooks, as a pattern (\"pattern.3\": \"blocks.3.attn.hook_pattern\"), or "
+      "None; "
+      "without hook_names, of an alias that means the same in every model.");
   register_errors();
   bind_tokenizer(m);
   bind_options(m);

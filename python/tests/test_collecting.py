@@ -53,6 +53,12 @@ class Collecting(Case):
         with self.assert_says(vitrine.InputError, "holds no values of 'resid_post.2'"):
             found.rows("resid_post.2", [0])
 
+    def test_an_alias_that_depends_on_the_model_is_refused(self):
+        found = tales().collect("blocks.1.hook_mlp_out", self.folder / "a", texts=TEXTS)  # another value than mlp.out.hook_out in a Gemma 2
+        self.assertEqual(found.shards("mlp_out.1")[0].shape[1:], (256,))
+        with self.assert_says(vitrine.InputError, "holds no values of 'blocks.1.mlp.out.hook_out'"):
+            found["blocks.1.mlp.out.hook_out"]
+
     def test_a_damaged_shard_is_an_error_that_names_it(self):
         found = tales().collect("resid_post.1", self.folder / "a", texts=TEXTS)
         shard = found.path / found.manifest["shards"][0]["file"]

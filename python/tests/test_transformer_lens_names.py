@@ -1,12 +1,13 @@
 """TransformerLens 4's names of hooks give its values; its keywords are accepted or answered."""
 
 import json
+import re
 import unittest
 
 import numpy as np
 
 import vitrine
-from support import GOLDEN, Case, golden_model, tales
+from support import GOLDEN, SOURCE, Case, golden_model, tales
 
 FILE = np.load(GOLDEN / "python" / "transformer_lens_names.npz")
 # Not here: ids and tables of RoPE are no activations; the last stream's name depends on the number of layers; no hook is between an MLP
@@ -42,6 +43,35 @@ class Names(Case):
                 np.testing.assert_array_equal(whole[asked], whole[next(iter(cache))])
                 compared += 1
         self.assertGreater(compared, 110)
+
+    def test_a_key_of_a_cache_is_what_a_request_of_that_name_gives(self):
+        table = (SOURCE / "src" / "lab" / "hooks" / "hooks.cpp").read_text(encoding="utf-8")
+        aliases = sorted(set(re.findall(r'Alias{"([^"]+)"', table)))
+        self.assertGreater(len(aliases), 70)
+        for name in ("gpt2_a", "gemma2", "llama", "olmo2", "mixtral", "classic_post", "mamba2"):
+            model = vitrine.load(golden_model(name), compute="f32")
+            _, whole = model.run_with_cache([5, 6, 7], "*")
+            answered = 0
+            for alias in (form for one in aliases for form in (one, f"{one}.1", f"blocks.1.{one}")):
+                try:
+                    _, asked = model.run_with_cache([5, 6, 7], alias, return_type=None)
+                except vitrine.InputError:
+                    asked = {}
+                if len(asked) == 1:
+                    (hook,) = asked
+                    self.assertIs(whole[alias], whole[hook], f"{name} {alias}")
+                    answered += 1
+                else:
+                    with self.assertRaises(KeyError, msg=f"{name} {alias}"):
+                        whole[alias]
+            self.assertGreater(answered, 10, name)
+
+    def test_a_key_keeps_its_meaning_where_its_hook_was_not_kept(self):
+        for name, kept, key in (("gemma2", "hook_mlp_out", "mlp.out.hook_out"), ("mixtral", "ln2.hook_normalized", "mlp.in.hook_in"),
+                                ("olmo2", "hook_resid_pre", "ln1.hook_in"), ("llama", "mlp.hook_pre", "mlp.in.hook_out")):
+            _, cache = vitrine.load(golden_model(name)).run_with_cache([5, 6], f"blocks.1.{kept}", return_type=None)
+            with self.assert_says(KeyError, "was not kept by this run"):
+                cache[f"blocks.1.{key}"]
 
     def test_hook_functions_at_these_names(self):
         model = tales()

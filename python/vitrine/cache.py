@@ -42,7 +42,7 @@ class ActivationCache(Mapping[str, Floats]):
     ) -> None:
         self._values = values
         self._of: OpenedModel | bytes | None = model  # bytes: pickled, and not opened yet
-        self._n_layers = model.config.n_layers
+        self._n_layers, self._hook_names = model.config.n_layers, model._hook_names
         self.has_batch_dim = has_batch_dim
         self._lengths = None if lengths is None else np.array(lengths, np.int64)
         self._tokens = tokens
@@ -76,19 +76,12 @@ class ActivationCache(Mapping[str, Floats]):
         name = key if isinstance(key, str) else self._layer_name(*key)
         if name in self._values:
             return name
-        alias = hook_alias(name)
-        if alias is not None and "*" not in alias and alias in self._values:
-            return alias
-        if alias is not None and "*" not in alias and self._of is not None:  # a name that means different hooks in different models
-            try:
-                (found,) = self._model._session.find_hooks(name)
-            except (InputError, ValueError):
-                found = ""
-            if found in self._values:
-                return found
-        if alias is not None and "*" in alias:
+        found = hook_alias(name, self._hook_names)
+        if found is not None and "*" in found:
             raise KeyError(f"{name!r} is in every layer; name one, as in cache[{name!r}, 0]")
-        raise KeyError(f"{alias or name!r} was not kept by this run, which kept {self._kept()}")
+        if found in self._values:
+            return found
+        raise KeyError(f"{found or name!r} was not kept by this run, which kept {self._kept()}")
 
     def _layer_name(self, name: str, layer: int, part: str | None = None) -> str:
         if not -self._n_layers <= layer < self._n_layers:

@@ -98,7 +98,7 @@ class Activations:
     a.rows(hook, i)  the values of some tokens as float32: i is a slice, an array of numbers, or one of bools for every token
     a[hook]          the values of all tokens as float32 [tokens, ...]
 
-    A hook can be given by its name or by an alias: "resid_post.3".
+    A hook can be given by its name or by an alias that means the same in every model: "resid_post.3".
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -20,7 +20,7 @@ _POSITIONS = re.compile(rf"[^\[]+\[(?:(?P<before>heads={_ONE_SLICE}),)?positions
 
 def has_heads(name: str) -> bool:
     """Whether values of the hook have an axis of heads."""
-    return ".attn.hook_" in name and not name.endswith("hook_out")
+    return (".attn.hook_" in name and not name.endswith("hook_out")) or name.endswith(".attn.o.hook_in")  # an alias of two hooks
 
 
 def _slice_text(s: int | slice) -> str:

@@ -46,6 +46,10 @@ class OpenedModel:
     @property
     def hook_names(self) -> list[str]:
         """Every hook, in the order of the run."""
+        return list(self._hook_names)
+
+    @cached_property
+    def _hook_names(self) -> list[str]:
         return self._session.hook_names
 
     @property

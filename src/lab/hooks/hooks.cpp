@@ -200,25 +200,16 @@ bool norms_come_after(const std::vector<std::string>& names) {
   return place("blocks.0.ln1.hook_normalized") > place("blocks.0.attn.hook_q");
 }
 
-// `all`: the model's hook names.
 std::vector<std::string> names_that_fit(const Model& model, const std::vector<std::string>& all, const HookQuery& query) {
   std::vector<std::string> found;
-  const auto collect = [&](std::string_view glob) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(glob, name); });
-  };
-  collect(query.glob);
-  const std::vector<Meaning> meanings = found.empty() ? meanings_of(query.glob) : std::vector<Meaning>();
-  const auto has = [&](std::string_view hook) {
-    return std::any_of(all.begin(), all.end(), [&](const std::string& name) { return split_layer(name).second == hook; });
-  };
-  for (const auto& [alias, glob] : meanings)
-    if (found.empty() && !(alias->input_norm && norms_come_after(all)) && (alias->unless.empty() || !has(alias->unless)) &&
-        (alias->given.empty() || has(alias->given)))
-      collect(glob);
-  if (found.empty())
+  if (const std::optional<std::string> glob = hook_alias(query.glob, all))
+    std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& name) { return fits(*glob, name); });
+  if (found.empty()) {
+    const std::vector<Meaning> meanings = meanings_of(query.glob);
     throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.glob + "\". " +
                      nearest_names(model, meanings.empty() ? query.glob : meanings.front().glob) +
                      " `vitrine info --hooks` lists every name");
+  }
   return found;
 }
 
@@ -279,9 +270,25 @@ HookQuery parse_hook_query(std::string_view text) {
   }
 }
 
+std::optional<std::string> hook_alias(std::string_view name, const std::vector<std::string>& hook_names) {
+  const auto has = [&](std::string_view glob) {
+    return std::any_of(hook_names.begin(), hook_names.end(), [&](const std::string& hook) { return fits(glob, hook); });
+  };
+  const auto in_a_layer = [&](std::string_view hook) { return has("blocks.*." + std::string(hook)); };
+  if (has(name)) return std::string(name);
+  for (const auto& [alias, glob] : meanings_of(name))
+    if (has(glob) && !(alias->input_norm && norms_come_after(hook_names)) &&
+        (alias->unless.empty() || !in_a_layer(alias->unless)) && (alias->given.empty() || in_a_layer(alias->given)))
+      return glob;
+  return std::nullopt;
+}
+
 std::optional<std::string> hook_alias(std::string_view name) {
   const std::vector<Meaning> meanings = meanings_of(name);
-  return meanings.empty() ? std::nullopt : std::optional(meanings.front().glob);
+  if (meanings.size() != 1) return std::nullopt;
+  const auto& [alias, glob] = meanings.front();
+  const bool depends = alias->input_norm || !alias->unless.empty() || !alias->given.empty();
+  return depends ? std::nullopt : std::optional(glob);
 }
 
 std::vector<Capture> plan_captures(const Model& model, std::span<const HookQuery> queries, int64_t rows, int64_t coming) {

@@ -43,9 +43,12 @@ struct HookQuery {
 /// Errors: InputError that quotes the request and names what was expected.
 HookQuery parse_hook_query(std::string_view text);
 
-/// Our names for an alias ("attn_out": "blocks.*.hook_attn_out"; "pattern.3": "blocks.3.attn.hook_pattern"); nothing if it is
-/// none. An alias is tried only where the text fits no hook name as a glob. Of a name that means different hooks in different
-/// models, the first; plan_captures, which knows the model, takes the one that the model has.
+/// The hooks that a name stands for in a model with these hook names, as a pattern: the name itself if it fits any, else what it
+/// is an alias of in that model ("attn_out": "blocks.*.hook_attn_out"; "pattern.3": "blocks.3.attn.hook_pattern"). Nothing if it
+/// is neither.
+std::optional<std::string> hook_alias(std::string_view name, const std::vector<std::string>& hook_names);
+
+/// The same of an alias that means the same hook in every model, for callers without one; nothing for other aliases.
 std::optional<std::string> hook_alias(std::string_view name);
 
 /// One hook that will be kept.

@@ -56,8 +56,8 @@ class HookNames {
       if (*layer != std::to_string(n_layers_)) return checked("blocks." + *layer + ".hook_resid_pre");
       return last_hidden_is_normed_ && known("ln_final.hook_normalized") ? "ln_final.hook_normalized" : last;
     }
-    const std::optional<std::string> alias = hook_alias(quantity);
-    return alias ? checked(*alias) : std::nullopt;
+    const std::optional<std::string> alias = hook_alias(quantity, names_);
+    return alias ? checked(*alias) : std::nullopt;  // an alias of one hook, not of every layer's
   }
   size_t place(const std::string& name) const {
     return static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());

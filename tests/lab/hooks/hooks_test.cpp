@@ -194,6 +194,22 @@ TEST(HookAlias, NamesOfModules) {
   EXPECT_CONTAINS(refused(normed, "blocks.1.mlp.hook_out"), "no hook of this gemma2 model");  // a norm is between them
   EXPECT_CONTAINS(refused(after, "blocks.1.attn.hook_in"), "no hook of this olmo2 model");
   EXPECT_CONTAINS(refused(after, "blocks.1.ln1.hook_in"), "no hook of this olmo2 model");
+
+  const std::vector<std::string> of_gated = gated.model().hook_names(), of_normed = normed.model().hook_names();
+  EXPECT_EQ(hook_alias("blocks.1.mlp.gate.hook_out", of_gated), "blocks.1.mlp.hook_pre");
+  EXPECT_EQ(hook_alias("blocks.1.mlp.hook_out", of_normed), std::nullopt);
+  EXPECT_EQ(hook_alias("blocks.1.mlp.hook_post", of_gated), "blocks.1.mlp.hook_post");  // a name
+  EXPECT_EQ(hook_alias("mlp_act", of_gated), "blocks.*.mlp.hook_post");
+  EXPECT_EQ(hook_alias("mlp_act.1"), "blocks.1.mlp.hook_post");  // in every model
+  for (const char* depends : {"blocks.1.mlp.gate.hook_out", "blocks.1.mlp.hook_out", "blocks.1.attn.hook_in"})
+    EXPECT_EQ(hook_alias(depends), std::nullopt) << depends;
+}
+
+// A hook of the model is itself, also where its name is an alias in other models.
+TEST(HookAlias, NamesOfTheModelComeFirst) {
+  const std::vector<std::string> names = {"blocks.0.hook_resid_pre", "blocks.0.mlp.hook_out", "blocks.0.hook_mlp_out"};
+  EXPECT_EQ(hook_alias("blocks.0.mlp.hook_out", names), "blocks.0.mlp.hook_out");
+  EXPECT_EQ(hook_alias("blocks.0.mlp.hook_out", {"blocks.0.hook_mlp_out"}), "blocks.0.hook_mlp_out");
 }
 
 TEST(HookAlias, InputNormsAreNotThoseAfterTheSubLayer) {

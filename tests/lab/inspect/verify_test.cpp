@@ -190,6 +190,29 @@ TEST_F(VerifyFiles, ReadsWhatAScriptWrites) {
   EXPECT_CONTAINS(report.quantities.at(0).worst.at, "greeting, sequence 0");
 }
 
+TEST(VerifyAliases, MeanWhatTheyMeanInTheModel) {
+  Engine gated(Golden::open("llama").model(), {1, {}}), normed(Golden::open("gemma2").model(), {1, {}});
+  Scratch scratch;
+  const std::vector<int32_t> ids = {5, 6, 7};
+  const auto report = [&](Engine& engine, const std::string& alias, const std::string& hook) {
+    const std::vector<std::string> hooks = {hook, "hook_logits"};
+    const Recorder trace = trace_to_memory(engine, ids, hooks);
+    const Recorder::Value &value = trace.values().at(hook), &logits = trace.values().at("hook_logits");
+    write_tensors(scratch / "aliases.safetensors",
+                  {owned(alias, value.shape, std::vector<float>(value.values.begin(), value.values.end())),
+                   owned("logits", logits.shape, std::vector<float>(logits.values.begin(), logits.values.end()))},
+                  {{"tokens", "5,6,7"}});
+    return verify(engine, scratch / "aliases.safetensors");
+  };
+  for (const auto& [alias, hook] : {std::pair("attn.o.hook_in", "attn.hook_z"), std::pair("mlp.gate.hook_out", "mlp.hook_pre")}) {
+    const VerifyReport found = report(gated, std::string("blocks.1.") + alias, std::string("blocks.1.") + hook);
+    EXPECT_TRUE(found.not_compared.empty()) << alias;
+    EXPECT_TRUE(found.held) << alias;
+  }
+  const std::string behind_a_norm = "blocks.1.mlp.out.hook_out";  // no hook of a Gemma 2 is before that norm
+  EXPECT_EQ(report(normed, behind_a_norm, "blocks.1.hook_mlp_out").not_compared, std::vector<std::string>{behind_a_norm});
+}
+
 TEST_F(VerifyFiles, MaskedPositionsAreNotCompared) {
   // A padded batch with nonsense in the padding.
   const GoldenPrompt prompt = gold.prompt("batch_left");
