@@ -24,14 +24,14 @@ size_t bytes_of(const Weight& w, DType dtype) { return static_cast<size_t>(w.out
 
 }  // namespace
 
-std::byte* EditedWeights::put(Weight& w, DType dtype, std::unique_ptr<std::byte[]> data) {
+std::byte* EditedWeights::put(Weight& w, DType dtype, std::shared_ptr<std::byte[]> data) {
   Matrix& kept = matrices_.try_emplace(&w, Matrix{w, nullptr}).first->second;
   w.data = data.get();
   w.dtype = dtype;
   w.stride = row_bytes(dtype, static_cast<size_t>(w.in));
   w.by_columns = false;
   w.adapter = nullptr;
-  kept.data = std::move(data);  // the last one goes
+  kept.data = std::move(data);  // the last one goes, unless an array still looks at it
   return kept.data.get();
 }
 
@@ -59,6 +59,16 @@ float* EditedWeights::own(Vector& v) {
   v.data = kept.data.get();
   v.dtype = DType::f32;
   return kept.data.get();
+}
+
+std::shared_ptr<const void> EditedWeights::numbers_of(const Weight& w) const {
+  const auto found = matrices_.find(&w);
+  return found == matrices_.end() ? nullptr : found->second.data;
+}
+
+std::shared_ptr<const void> EditedWeights::numbers_of(const Vector& v) const {
+  const auto found = vectors_.find(&v);
+  return found == vectors_.end() ? nullptr : found->second.data;
 }
 
 const Weight& EditedWeights::original(const Weight& w) const {

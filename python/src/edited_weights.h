@@ -8,7 +8,7 @@
 
 namespace vitrine::python {
 
-/// Not for several threads at once. The model outlives this.
+/// Changed under ChangingWeights, read under ReadingWeights or Running. The model outlives this.
 class EditedWeights {
  public:
   /// The numbers of a matrix [out, in], or of a vector, as f32 in memory of their own, which the model uses from now on. What an
@@ -19,6 +19,9 @@ class EditedWeights {
   bool empty() const { return matrices_.empty() && vectors_.empty(); }
   bool holds(const Weight& w) const { return matrices_.count(&w) != 0; }
   bool holds(const Vector& v) const { return vectors_.count(&v) != 0; }
+  /// The numbers of one that was changed, kept for as long as anybody looks at them; null for one that was not.
+  std::shared_ptr<const void> numbers_of(const Weight& w) const;
+  std::shared_ptr<const void> numbers_of(const Vector& v) const;
   /// The matrix as it was; w itself if it was not changed.
   const Weight& original(const Weight& w) const;
 
@@ -36,13 +39,13 @@ class EditedWeights {
  private:
   struct Matrix {
     Weight before;
-    std::unique_ptr<std::byte[]> data;
+    std::shared_ptr<std::byte[]> data;
   };
   struct Numbers {
     Vector before;
-    std::unique_ptr<float[]> data;
+    std::shared_ptr<float[]> data;
   };
-  std::byte* put(Weight& w, DType dtype, std::unique_ptr<std::byte[]> data);
+  std::byte* put(Weight& w, DType dtype, std::shared_ptr<std::byte[]> data);
 
   std::map<const Weight*, Matrix> matrices_;
   std::map<const Vector*, Numbers> vectors_;

@@ -159,14 +159,18 @@ Array table_rows(Session& session, const Ids& ids, bool of_head) {
   const Weight& table = of_head ? *head.weight : NamedWeights(model).matrix("W_E");
   const double factor = of_head ? head.scale : model.shape().embedding_scale;
   FloatVector result(tokens.size() * static_cast<size_t>(table.in));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= table.out)
-      throw InputError("token " + std::to_string(tokens[i]) + " is outside the vocabulary, 0 to " +
-                       std::to_string(table.out - 1));
-    float* const row = result.data() + i * static_cast<size_t>(table.in);
-    for (int64_t j = 0; j < table.in; ++j) row[j] = table.at<float>(tokens[i], j);
-    if (table.adapter != nullptr) add_merged(*table.adapter, tokens[i], row);
-    for (int64_t j = 0; j < table.in; ++j) row[j] *= static_cast<float>(factor);
+  {
+    const nb::gil_scoped_release unlocked;
+    const ReadingWeights reading(session);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] >= table.out)
+        throw InputError("token " + std::to_string(tokens[i]) + " is outside the vocabulary, 0 to " +
+                         std::to_string(table.out - 1));
+      float* const row = result.data() + i * static_cast<size_t>(table.in);
+      for (int64_t j = 0; j < table.in; ++j) row[j] = table.at<float>(tokens[i], j);
+      if (table.adapter != nullptr) add_merged(*table.adapter, tokens[i], row);
+      for (int64_t j = 0; j < table.in; ++j) row[j] *= static_cast<float>(factor);
+    }
   }
   return rows_of(std::move(result), static_cast<int64_t>(tokens.size()), table.in);
 }
@@ -198,6 +202,22 @@ Array unembedded(Session& session, const Rows& x, bool softcap) {
   }
   return rows_of(std::move(result), rows, shape.vocab_size);
 }
+
+/// A model that proposes tokens, whose weights nobody changes meanwhile.
+class SessionDrafter final : public Drafter {
+ public:
+  SessionDrafter(Engine& target, const SharedSession& session, int64_t n_tokens)
+      : session_(session), drafter_(target, std::shared_ptr<const Engine>(session, &session->engine), n_tokens) {}
+  std::vector<int32_t> draft(std::span<const int32_t> text, int64_t most) override {
+    const ReadingWeights reading(*session_);
+    return drafter_.draft(text, most);
+  }
+  int64_t most_texts() const override { return drafter_.most_texts(); }
+
+ private:
+  SharedSession session_;
+  ModelDrafter drafter_;
+};
 
 /// Keys and values of the tokens that ran, for those that follow.
 class Past {
@@ -537,6 +557,10 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("length", &Past::length)
       .def("truncate", &Past::truncate, nb::arg("length"));
 
+  nb::class_<WeightReading>(m, "WeightReading", "Reads one parameter; nobody changes weights between begin and end.")
+      .def("begin", &WeightReading::begin, nb::sig("def begin(self) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("end", &WeightReading::end);
+
   nb::class_<WeightEdit>(m, "WeightEdit", "Writes one parameter; no run takes place between begin and end.")
       .def("begin", &WeightEdit::begin, nb::sig("def begin(self) -> numpy.typing.NDArray[numpy.float32]"))
       .def("end", &WeightEdit::end, nb::arg("succeeded"));
@@ -637,25 +661,35 @@ void bind_model(nb::module_& m) {
       .def(
           "model_drafter",
           [](Session& s, const SharedSession& draft, int64_t n_tokens) -> std::shared_ptr<Drafter> {
-            return std::make_shared<ModelDrafter>(s.engine, std::shared_ptr<const Engine>(draft, &draft->engine), n_tokens);
+            return std::make_shared<SessionDrafter>(s.engine, draft, n_tokens);
           },
           nb::arg("draft"), nb::arg("n_tokens"))
       .def("beams", &beam_hypotheses, nb::arg("ids"), nb::arg("options"),
            nb::sig("def beams(self, ids: numpy.typing.NDArray[numpy.int64], options: BeamOptions) -> list[tuple[str, list[int], "
                    "float]]"))
       .def_prop_ro("weight_names", &weight_names)
-      .def("weight", &weight, nb::arg("name"), nb::arg("raw"), nb::arg("may_change") = false,
-           nb::sig("def weight(self, name: str, raw: bool, may_change: bool = False) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("weight", &weight, nb::arg("name"), nb::arg("raw"),
+           nb::sig("def weight(self, name: str, raw: bool) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("weight_shape", &weight_shape, nb::arg("name"))
+      .def(
+          "read", [](const SharedSession& s, const nb::str& name) { return std::make_unique<WeightReading>(s, name); },
+          nb::arg("name"))
       .def(
           "edit", [](const SharedSession& s, const nb::str& name) { return std::make_unique<WeightEdit>(s, name); },
           nb::arg("name"))
-      .def_prop_ro("edited", [](const Session& s) { return !s.edited.empty(); })
+      .def_prop_ro("edited",
+                   [](Session& s) {
+                     const nb::gil_scoped_release unlocked;
+                     const ReadingWeights reading(s);
+                     return !s.edited.empty();
+                   })
       .def("encode_weights", &encode_weights, nb::arg("names").none())
       .def(
           "copy_edits",
           [](Session& s, Session& other) {
             const nb::gil_scoped_release unlocked;
-            const Running running(s), of_other(other);
+            const ChangingWeights changing(s);
+            const Running of_other(other);
             s.edited.copy(s.engine.model(), other.edited, other.engine.model());
           },
           nb::arg("other"), "Of another session of the same files.")

@@ -18,4 +18,8 @@ Running::~Running() {
   session_.mutex_.unlock();
 }
 
+ReadingWeights::ReadingWeights(Session& session) {
+  if (session.runner_ != std::this_thread::get_id()) lock_ = std::shared_lock(session.weights_mutex_);
+}
+
 }  // namespace vitrine::python

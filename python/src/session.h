@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <thread>
 #include <utility>
 
@@ -28,9 +29,12 @@ class Session {
 
  private:
   friend class Running;
+  friend class ReadingWeights;
+  friend class ChangingWeights;
   std::unique_ptr<Engine> owned_;
   std::mutex mutex_;
   std::atomic<std::thread::id> runner_{};
+  std::shared_mutex weights_mutex_;  // taken after mutex_
   std::mutex grammars_mutex_;
   std::unique_ptr<GrammarCompiler> grammars_;
 };
@@ -46,6 +50,27 @@ class Running {
 
  private:
   Session& session_;
+};
+
+/// The right to read the weights outside of runs: nobody changes them meanwhile. Taken without the interpreter's lock, and once
+/// by a thread. A thread that runs the model, or changes its weights, has it already.
+class ReadingWeights {
+ public:
+  explicit ReadingWeights(Session& session);
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
+};
+
+/// The right to change the weights: no run takes place meanwhile, and nobody reads them. Taken as Running, and let go by the
+/// thread that took it.
+class ChangingWeights {
+ public:
+  explicit ChangingWeights(Session& session) : running_(session), lock_(session.weights_mutex_) {}
+
+ private:
+  Running running_;
+  std::unique_lock<std::shared_mutex> lock_;
 };
 
 }  // namespace vitrine::python

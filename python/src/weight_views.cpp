@@ -107,6 +107,13 @@ NamedWeight part_of_stacked(const Session& session, const std::string& name) {
   return found;
 }
 
+std::vector<std::string> names_of(const Session& session) {
+  std::vector<std::string> names;
+  for (const NamedWeight& w : weights_of(session))
+    if (w) names.push_back(w.name);
+  return names;
+}
+
 // Errors: InputError naming the nearest parameters.
 NamedWeight find_weight(Session& session, const std::string& name, bool raw) {
   for (NamedWeight& w : weights_of(session)) {
@@ -125,77 +132,114 @@ NamedWeight find_weight(Session& session, const std::string& name, bool raw) {
     }
     if (NamedWeight part = part_of_stacked(session, name)) return part;
   }
-  throw InputError("the model has no parameter \"" + name + "\". Did you mean \"" + nearest(name, weight_names(session)) +
+  throw InputError("the model has no parameter \"" + name + "\". Did you mean \"" + nearest(name, names_of(session)) +
                    "\"? weight_names lists every one");
 }
 
-// Numbers that arrays may look at as long as they like.
-nb::object view(const float* data, const std::vector<size_t>& shape, const std::vector<int64_t>& strides, nb::handle owner) {
-  return nb::cast(nb::ndarray<nb::numpy, const float>(data, shape.size(), shape.data(), owner, strides.data()));
-}
-
-nb::object copy(std::vector<float> numbers, const std::vector<size_t>& shape) {
-  auto kept = std::make_unique<std::vector<float>>(std::move(numbers));
-  const float* data = kept->data();
-  const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
-  kept.release();
-  return nb::cast(nb::ndarray<nb::numpy, const float>(data, shape.size(), shape.data(), owner));
-}
-
-nb::capsule keep_alive(const std::shared_ptr<Session>& session) {
-  auto kept = std::make_unique<std::shared_ptr<Session>>(session);
-  nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::shared_ptr<Session>*>(p); });
+nb::capsule keep_alive(std::shared_ptr<const void> memory) {
+  auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(memory));
+  nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::shared_ptr<const void>*>(p); });
   kept.release();
   return owner;
 }
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
 
-nb::object matrix_array(const std::shared_ptr<Session>& session, const NamedWeight& named, bool merged, bool may_change) {
-  const Weight& w = *named.matrix;
-  const LowRank* const adapter = merged ? w.adapter : nullptr;
-  if (named.in_place() && adapter == nullptr && w.dtype == DType::f32 && aligned(w.data) && w.stride % sizeof(float) == 0 &&
-      (may_change || !session->edited.holds(w))) {
-    const auto step = static_cast<int64_t>(w.stride / sizeof(float));
-    const std::vector<int64_t> strides = w.by_columns ? std::vector<int64_t>{1, step} : std::vector<int64_t>{step, 1};
-    return view(reinterpret_cast<const float*>(w.data), named.shape(), strides, keep_alive(session));
+// A parameter's numbers as they are, under ReadingWeights, without the interpreter's lock.
+struct Numbers {
+  std::shared_ptr<const void> memory;
+  const float* data = nullptr;
+  std::vector<size_t> shape;
+  std::vector<int64_t> strides = {};  // none: one row after the other
+
+  nb::object array() const {
+    return nb::cast(nb::ndarray<nb::numpy, const float>(data, shape.size(), shape.data(), keep_alive(memory),
+                                                        strides.empty() ? nullptr : strides.data()));
   }
-  std::vector<float> numbers(static_cast<size_t>(named.size() * w.in));
-  {
-    const nb::gil_scoped_release unlocked;
-    for (int64_t j = 0; j < named.size(); ++j) {
-      const auto from = static_cast<int64_t>(named.row(j));
-      float* const row = numbers.data() + j * w.in;
-      for (int64_t i = 0; i < w.in; ++i) row[i] = w.at<float>(from, i);
-      if (adapter != nullptr) add_merged(*adapter, from, row);
-      for (int64_t i = 0; i < w.in && !named.meaning.as_stored(); ++i) row[i] = named.meaning.of(row[i]);
-    }
-  }
-  return copy(std::move(numbers), named.shape());
+};
+
+Numbers computed(std::vector<float> numbers, std::vector<size_t> shape) {
+  const auto kept = std::make_shared<const std::vector<float>>(std::move(numbers));
+  return {kept, kept->data(), std::move(shape)};
 }
 
-nb::object vector_array(const std::shared_ptr<Session>& session, const NamedWeight& named, bool may_change) {
+// `live`: of a parameter that was changed not a copy, but the numbers themselves.
+Numbers matrix_numbers(const std::shared_ptr<Session>& session, const NamedWeight& named, bool merged, bool live) {
+  const Weight& w = *named.matrix;
+  const LowRank* const adapter = merged ? w.adapter : nullptr;
+  const std::shared_ptr<const void> changed = session->edited.numbers_of(w);
+  if (named.in_place() && adapter == nullptr && w.dtype == DType::f32 && aligned(w.data) && w.stride % sizeof(float) == 0 &&
+      (live || changed == nullptr)) {
+    const auto step = static_cast<int64_t>(w.stride / sizeof(float));
+    return {changed != nullptr ? changed : session, reinterpret_cast<const float*>(w.data), named.shape(),
+            w.by_columns ? std::vector<int64_t>{1, step} : std::vector<int64_t>{step, 1}};
+  }
+  std::vector<float> numbers(static_cast<size_t>(named.size() * w.in));
+  for (int64_t j = 0; j < named.size(); ++j) {
+    const auto from = static_cast<int64_t>(named.row(j));
+    float* const row = numbers.data() + j * w.in;
+    for (int64_t i = 0; i < w.in; ++i) row[i] = w.at<float>(from, i);
+    if (adapter != nullptr) add_merged(*adapter, from, row);
+    for (int64_t i = 0; i < w.in && !named.meaning.as_stored(); ++i) row[i] = named.meaning.of(row[i]);
+  }
+  return computed(std::move(numbers), named.shape());
+}
+
+Numbers vector_numbers(const std::shared_ptr<Session>& session, const NamedWeight& named, bool live) {
   const Vector& v = *named.vector;
-  if (named.in_place() && v.dtype == DType::f32 && aligned(v.data) && (may_change || !session->edited.holds(v)))
-    return view(static_cast<const float*>(v.data), named.shape(), {1}, keep_alive(session));
+  const std::shared_ptr<const void> changed = session->edited.numbers_of(v);
+  if (named.in_place() && v.dtype == DType::f32 && aligned(v.data) && (live || changed == nullptr))
+    return {changed != nullptr ? changed : session, static_cast<const float*>(v.data), named.shape()};
   std::vector<float> numbers(static_cast<size_t>(named.size()));
   for (size_t i = 0; i < numbers.size(); ++i)
     numbers[i] = named.meaning.of(v.at<float>(static_cast<int64_t>(named.row(static_cast<int64_t>(i)))));
-  return copy(std::move(numbers), named.shape());
+  return computed(std::move(numbers), named.shape());
+}
+
+Numbers numbers_of(const std::shared_ptr<Session>& session, const std::string& name, bool raw, bool live) {
+  const NamedWeight found = find_weight(*session, name, raw);
+  return found.matrix != nullptr ? matrix_numbers(session, found, !raw, live) : vector_numbers(session, found, live);
 }
 
 }  // namespace
 
 std::vector<std::string> weight_names(Session& session) {
-  std::vector<std::string> names;
-  for (const NamedWeight& w : weights_of(session))
-    if (w) names.push_back(w.name);
-  return names;
+  const nb::gil_scoped_release unlocked;
+  const ReadingWeights reading(session);
+  return names_of(session);
 }
 
-nb::object weight(const std::shared_ptr<Session>& session, const nb::str& text, bool raw, bool may_change) {
-  const NamedWeight found = find_weight(*session, utf8(text), raw);
-  return found.matrix != nullptr ? matrix_array(session, found, !raw, may_change) : vector_array(session, found, may_change);
+nb::object weight(const std::shared_ptr<Session>& session, const nb::str& text, bool raw) {
+  const std::string name = utf8(text);
+  Numbers numbers;
+  {
+    const nb::gil_scoped_release unlocked;
+    const ReadingWeights reading(*session);
+    numbers = numbers_of(session, name, raw, false);
+  }
+  return numbers.array();
+}
+
+std::vector<size_t> weight_shape(Session& session, const nb::str& text) {
+  const std::string name = utf8(text);
+  const nb::gil_scoped_release unlocked;
+  const ReadingWeights reading(session);
+  return find_weight(session, name, false).shape();
+}
+
+nb::object WeightReading::begin() {
+  Numbers numbers;
+  {
+    const nb::gil_scoped_release unlocked;
+    reading_.emplace(*session_);
+    try {
+      numbers = numbers_of(session_, name_, false, true);
+    } catch (...) {
+      reading_.reset();
+      throw;
+    }
+  }
+  return numbers.array();
 }
 
 // Writing ------------------------------------------------------------------------------------------------------------------
@@ -204,8 +248,11 @@ struct WeightEdit::Place : NamedWeight {
   explicit Place(NamedWeight found) : NamedWeight(std::move(found)) {}
 };
 
-WeightEdit::WeightEdit(std::shared_ptr<Session> session, const nb::str& text)
-    : session_(std::move(session)), place_(std::make_unique<Place>(find_weight(*session_, utf8(text), false))) {
+WeightEdit::WeightEdit(std::shared_ptr<Session> session, const nb::str& text) : session_(std::move(session)) {
+  const std::string name = utf8(text);
+  const nb::gil_scoped_release unlocked;
+  const ReadingWeights reading(*session_);
+  place_ = std::make_unique<Place>(find_weight(*session_, name, false));
   const NamedWeight& w = *place_;
   if (w.matrix != nullptr) require_present(*w.matrix);
   if (w.line != nullptr && w.line->layout.constant)
@@ -218,35 +265,40 @@ template <class F>
 void WeightEdit::each(F&& f) {
   const auto width = static_cast<size_t>(place_->width());
   for (int64_t i = 0; i < place_->size(); ++i)
-    for (size_t j = 0; j < width; ++j) f(shown_[static_cast<size_t>(i) * width + j], numbers_[place_->row(i) * width + j]);
+    for (size_t j = 0; j < width; ++j) f((*shown_)[static_cast<size_t>(i) * width + j], numbers_[place_->row(i) * width + j]);
 }
 
 nb::object WeightEdit::begin() {
   const NamedWeight& w = *place_;
+  std::shared_ptr<const void> memory;
   {
     const nb::gil_scoped_release unlocked;
-    running_ = std::make_unique<Running>(*session_);
+    changing_ = std::make_unique<ChangingWeights>(*session_);
     try {
-      first_ = w.matrix != nullptr ? !session_->edited.holds(*w.matrix) : !session_->edited.holds(*w.vector);
-      numbers_ = w.matrix != nullptr ? session_->edited.own(*w.matrix) : session_->edited.own(*w.vector);
+      EditedWeights& edited = session_->edited;
+      first_ = w.matrix != nullptr ? !edited.holds(*w.matrix) : !edited.holds(*w.vector);
+      numbers_ = w.matrix != nullptr ? edited.own(*w.matrix) : edited.own(*w.vector);
+      memory = w.matrix != nullptr ? edited.numbers_of(*w.matrix) : edited.numbers_of(*w.vector);
       if (!w.in_place()) {
-        shown_.resize(static_cast<size_t>(w.size() * w.width()));
+        shown_ = std::make_shared<std::vector<float>>(static_cast<size_t>(w.size() * w.width()));
+        memory = shown_;
         each([&](float& shown, const float& stored) { shown = w.meaning.of(stored); });
       }
     } catch (...) {
-      running_.reset();
+      changing_.reset();
       throw;
     }
   }
   const std::vector<size_t> shape = w.shape();
-  float* const data = w.in_place() ? numbers_ : shown_.data();
-  return nb::cast(nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), keep_alive(session_)));
+  float* const data = w.in_place() ? numbers_ : shown_->data();
+  return nb::cast(nb::ndarray<nb::numpy, float>(data, shape.size(), shape.data(), keep_alive(std::move(memory))));
 }
 
 void WeightEdit::end(bool succeeded) {
+  const nb::gil_scoped_release unlocked;
   const NamedWeight& w = *place_;
-  const std::unique_ptr<Running> running = std::move(running_);
-  VITRINE_CHECK(running != nullptr, "an edit ends once, after it began");
+  const std::unique_ptr<ChangingWeights> changing = std::move(changing_);
+  VITRINE_CHECK(changing != nullptr, "an edit ends once, after it began");
   bool possible = true;
   if (succeeded && !w.in_place())
     each([&](float& shown, const float& stored) {
@@ -263,15 +315,16 @@ void WeightEdit::end(bool succeeded) {
   if (!possible) throw InputError(w.name + " is -exp of what the file holds, so its numbers must be below 0");
 }
 
-std::vector<std::string> encode_weights(Session& session, const std::optional<std::vector<nb::str>>& names) {
-  std::vector<NamedWeight> chosen = weights_of(session);
-  if (names) {
-    chosen.clear();
-    for (const nb::str& name : *names) chosen.push_back(find_weight(session, utf8(name), false));
-  }
-  std::vector<std::string> encoded;
+std::vector<std::string> encode_weights(Session& session, const std::optional<std::vector<nb::str>>& texts) {
+  std::vector<std::string> encoded, names;
+  if (texts) names = utf8(*texts);
   const nb::gil_scoped_release unlocked;
-  const Running running(session);
+  const ChangingWeights changing(session);
+  std::vector<NamedWeight> chosen;
+  if (texts)
+    for (const std::string& name : names) chosen.push_back(find_weight(session, name, false));
+  else
+    chosen = weights_of(session);
   for (const NamedWeight& w : chosen)
     if (w.matrix != nullptr && session.edited.encode(*w.matrix)) encoded.push_back(w.name);
   return encoded;

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "session.h"
 
 namespace vitrine::python {
@@ -16,15 +18,36 @@ std::vector<std::string> weight_names(Session& session);
 
 /// One of them as float32: a matrix [out, in], whichever way its file stores it, or a vector. Read-only.
 ///
-/// raw         the numbers of the file. Otherwise what the model computes with: a norm's factor 1 + w where the file holds w, the
-///             embedding and the head with their scales, -exp of a logarithm, what an adapter adds; also "W_U" of a tied model
-/// may_change  of one that was changed in memory: not a copy, but the numbers themselves, which later changes change
+/// raw  the numbers of the file. Otherwise what the model computes with: a norm's factor 1 + w where the file holds w, the
+///      embedding and the head with their scales, -exp of a logarithm, what an adapter adds; also "W_U" of a tied model
 ///
 /// f32 in the file and nothing to compute: seen where it lies (the array keeps the model's memory alive); else a copy.
 /// Errors: InputError naming the nearest parameters.
-nanobind::object weight(const std::shared_ptr<Session>& session, const nanobind::str& text, bool raw, bool may_change);
+nanobind::object weight(const std::shared_ptr<Session>& session, const nanobind::str& text, bool raw);
 
-/// Writes one parameter, as weight() shows it. No run takes place meanwhile.
+/// The shape of weight(), without its numbers. Errors: as there.
+std::vector<size_t> weight_shape(Session& session, const nanobind::str& text);
+
+/// Reads a part of one parameter, as weight() shows it, without a copy of what was changed in memory. Nobody changes weights
+/// meanwhile.
+class WeightReading {
+ public:
+  WeightReading(std::shared_ptr<Session> session, const nanobind::str& text) : session_(std::move(session)), name_(utf8(text)) {}
+  WeightReading(const WeightReading&) = delete;
+  WeightReading& operator=(const WeightReading&) = delete;
+
+  /// Its numbers, to be read until end() by this thread, which reads no other parameter of this model meanwhile. Errors: as
+  /// weight().
+  nanobind::object begin();
+  void end() { reading_.reset(); }
+
+ private:
+  std::shared_ptr<Session> session_;
+  std::string name_;
+  std::optional<ReadingWeights> reading_;
+};
+
+/// Writes one parameter, as weight() shows it. No run takes place meanwhile, and nobody reads it.
 class WeightEdit {
  public:
   /// Errors: as weight(); InputError for what is no parameter.
@@ -46,10 +69,10 @@ class WeightEdit {
 
   std::shared_ptr<Session> session_;
   std::unique_ptr<Place> place_;
-  std::unique_ptr<Running> running_;
+  std::unique_ptr<ChangingWeights> changing_;
   bool first_ = false;
   float* numbers_ = nullptr;
-  std::vector<float> shown_;  // what stands for other numbers than those that are stored
+  std::shared_ptr<std::vector<float>> shown_;  // what stands for other numbers than those that are stored
 };
 
 /// EditedWeights::encode() of these parameters, or of all; the names of those that were rounded.

@@ -8,6 +8,7 @@ import pickle
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -106,6 +107,18 @@ class EveryParameter(Case):
                 self.assertEqual((after != before).sum(), 1)
                 for each, value in others.items():
                     np.testing.assert_array_equal(model.weight(each), value)
+
+
+class WithoutReading(Case):
+    def test_shapes_take_no_numbers(self):
+        model = tales()
+        w = model.weights["W_E"]
+        with mock.patch.multiple("vitrine.editing", reading=None, weight=None):
+            shape = (w.shape, w.ndim, w.size, len(w), w[1:9].shape, w.T.shape, model.weights["blocks.0.attn.W_Q"][0].shape)
+        vocab, d = model.cfg.vocab_size, model.cfg.d_model
+        self.assertEqual(shape, ((vocab, d), 2, vocab * d, vocab, (8, d), (d, vocab), (d, 64)))
+        with self.assertRaises(IndexError):
+            w[vocab]
 
 
 class LikeAnArray(Case):
@@ -306,6 +319,107 @@ class WhatSeesTheChange(Case):
         stop.set()
         reader.join()
         self.assertEqual(wrong, [])
+
+
+class Threads(Case):
+    def setUp(self):
+        self.model = tales()
+        self.name = "blocks.2.mlp.W_out"  # bf16 in the file; large enough that memory which is given back is no longer mapped
+
+    def other_thread(self, function):
+        thread = threading.Thread(target=function)
+        thread.start()
+        thread.join()
+
+    def test_what_is_read_stays_while_another_thread_replaces_it(self):
+        w = self.model.weights[self.name]
+        w *= 1
+        before, asked = np.array(w), []
+
+        def first(number):
+            if not asked:
+                asked.append(number)
+                self.other_thread(lambda: (w.__setitem__(0, 3), self.model.weights.encode(self.name)))
+            return number
+
+        found = np.frompyfunc(first, 1, 1)(w)
+        np.testing.assert_array_equal(found.astype(np.float32), before)
+        self.assertEqual(w[0, 0], 3)
+
+    def test_an_array_outlives_what_it_shows(self):
+        self.model.weights[self.name] *= 1
+        reading = self.model._session.read(self.name)
+        kept = reading.begin()
+        reading.end()
+        expected = kept.copy()
+        self.model.weights.encode(self.name)  # the model has other memory now
+        np.testing.assert_array_equal(kept, expected)
+        edit = self.model._session.edit("ln_final.w")
+        numbers = edit.begin()
+        edit.end(False)
+        copied = numbers.copy()
+        del self.model, edit
+        np.testing.assert_array_equal(numbers, copied)
+
+    def test_nobody_reads_half_of_a_change(self):
+        w = self.model.weights[self.name]
+        w.fill(0)
+        stop, wrong = threading.Event(), []
+        ways = (lambda: np.array(w), lambda: self.model.weight(self.name), lambda: w[3:, 5].copy(), lambda: w + 0, lambda: w[w[...].copy() < 9],
+                lambda: self.model.W_out[2])
+
+        def read(way):
+            while not stop.is_set():
+                numbers = np.ravel(way())
+                if (numbers != numbers[0]).any():
+                    wrong.append(numbers)
+
+        readers = [threading.Thread(target=read, args=(way,)) for way in ways]
+        for reader in readers:
+            reader.start()
+        for turn in range(100):
+            w.fill(turn % 2)
+            if turn % 10 == 0:
+                self.model.weights.encode(self.name)
+        stop.set()
+        for reader in readers:
+            reader.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_write_that_fails_while_others_read(self):
+        w = self.model.weights[self.name]
+        before, stop, wrong = np.array(w), threading.Event(), []
+
+        def read():
+            while not stop.is_set():
+                if not np.array_equal(np.array(w), before):
+                    wrong.append(1)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for _ in range(20):
+            with self.assertRaises(ValueError):
+                w[...] = np.zeros(3)
+        stop.set()
+        reader.join()
+        self.assertEqual(wrong, [])
+        self.assertFalse(self.model._session.edited)
+
+    def test_a_writer_reads_its_own_model(self):
+        w = self.model.weights[self.name]
+        expected = np.array(w) + np.array(w)
+        np.add(w, w, out=w)
+        np.testing.assert_array_equal(w, expected)
+        w[0] = [w[1, i] for i in range(w.shape[1])]
+        w[2:4] = [w[1], self.model.weights["blocks.2.mlp.W_out"][0]]
+        np.testing.assert_array_equal(w[2:4], expected[[1, 1]])
+        np.copyto(w, w, where=w > 0)
+
+    def test_a_hook_function_reads_weights(self):
+        self.model.weights[self.name] *= 2
+        found = []
+        self.model.run_with_hooks(TALE, [("resid_pre.1", lambda value, hook: found.append(self.model.weights[self.name][0, 0]))])
+        self.assertEqual(found, [self.model.weight(self.name)[0, 0]])
 
 
 class Saved(Case):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from .arrays import ArrayLike, Floats
 from .errors import UsageError
 from .opened import OpenedModel
-from .weights import seen, writing
+from .weights import form, reading, weight, writing
 
 _WRITE_THE_FIRST = (np.copyto, np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask)
 
@@ -22,18 +22,18 @@ class EditableWeight(NDArrayOperatorsMixin):
     NumPy's functions.
 
     It always shows what the model computes with now; np.array(w) is a copy of that. The first write copies the parameter, as f32,
-    into memory of this model alone; the file, and other models of it, stay as they are. Waits for runs of the model in other
-    threads. Made by Model.weights.
+    into memory of this model alone; the file, and other models of it, stay as they are. A write waits for runs of the model and for
+    readers in other threads, and they for it. Made by Model.weights.
     """
 
     def __init__(self, model: OpenedModel, name: str, path: tuple[Any, ...] = ()) -> None:
         self._model, self._name, self._path = model, name, path
-        self._values()  # InputError for an unknown name, IndexError for an index outside
+        self._form()  # InputError for an unknown name, IndexError for an index outside
 
     @property
     def shape(self) -> tuple[int, ...]:
         """As of the array."""
-        return self._values().shape
+        return self._form().shape
 
     @property
     def ndim(self) -> int:
@@ -43,7 +43,7 @@ class EditableWeight(NDArrayOperatorsMixin):
     @property
     def size(self) -> int:
         """The number of numbers."""
-        return self._values().size
+        return self._form().size
 
     @property
     def dtype(self) -> np.dtype[np.float32]:
@@ -61,43 +61,40 @@ class EditableWeight(NDArrayOperatorsMixin):
 
     def copy(self) -> Floats:
         """An array of the numbers as they are now."""
-        return np.array(self._values())
+        return self._read(np.array)
 
     def __len__(self) -> int:
-        return len(self._values())
+        return len(self._form())
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
         """A part that can be written, for indices and slices; a copy for masks and lists, as of an array; a number for one place."""
-        found = self._values()[index]
-        if not isinstance(found, np.ndarray):
-            return found
-        if not all(_is_basic(one) for one in (index if isinstance(index, tuple) else (index,))):
-            return found.copy()
-        return EditableWeight(self._model, self._name, (*self._path, index))
+        if all(_is_basic(one) for one in (index if isinstance(index, tuple) else (index,))) and isinstance(self._form()[index], np.ndarray):
+            return EditableWeight(self._model, self._name, (*self._path, index))
+        return self._read(lambda array: array[index].copy())
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        given = _array(value)
+        given = _arrays(value)
         with writing(self._model, self._name) as whole:
             _along(whole, self._path)[index] = given
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("the numbers of a parameter are copied; np.asarray(w) does that")
-        return np.array(self._values(), dtype=dtype)
+        return self._read(lambda array: np.array(array, dtype=dtype))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "at":  # the only one that writes what it reads
             return self._apply(lambda first, *rest: ufunc.at(first, *rest), inputs[0], *map(_array, inputs[1:]))
         function = getattr(ufunc, method)
-        given = [_array(one) for one in inputs]
         targets = options.pop("out", ())
+        given = [one if len(targets) == 1 and one is targets[0] else _array(one) for one in inputs]  # w *= 2 needs no copy of w
         if not any(isinstance(one, EditableWeight) for one in targets):
             return function(*given, **options, **({"out": targets} if targets else {}))
         if len(targets) == 1:
-            self._apply(lambda out: function(*given, out=(out,), **options), targets[0])
+            self._apply(lambda out: function(*(out if one is targets[0] else one for one in given), out=(out,), **options), targets[0])
             return targets[0]
         for target, result in zip(targets, function(*given, **options), strict=True):
             if target is not None:
@@ -111,18 +108,29 @@ class EditableWeight(NDArrayOperatorsMixin):
             self._apply(lambda array: function(*given, out=array, **rest), out)
             return out
         if function in _WRITE_THE_FIRST and isinstance(args[0], EditableWeight):
-            return self._apply(lambda array: function(array, *_arrays(args[1:]), **_arrays(options)), args[0])
+            others, rest = _arrays(args[1:]), _arrays(options)
+            return self._apply(lambda array: function(array, *others, **rest), args[0])
         return function(*_arrays(args), **_arrays(options))
 
     def __repr__(self) -> str:
         part = "".join(".T" if step == "T" else f"[{_spelled(step)}]" for step in self._path)
         return f"<{self._name}{part} {list(self.shape)} of {self._model.config.name}, can be written>"
 
+    def _form(self) -> Any:
+        """An array of its shape that has no numbers of its own."""
+        return _along(form(self._model, self._name), self._path)
+
+    def _read(self, function: Callable[[Floats], Any]) -> Any:
+        """What a function makes of the numbers, which are copied by it."""
+        with reading(self._model, self._name) as whole:
+            return function(_along(whole, self._path))
+
     def _values(self) -> Floats:
-        found = seen(self._model, self._name).view()
-        found.setflags(write=False)
-        part: Floats = _along(found, self._path)
-        return part
+        """The numbers as they are now; a copy only where weight() makes one, or of a part."""
+        if not self._path:
+            return weight(self._model, self._name)
+        values: Floats = self._read(np.array)
+        return values
 
     @staticmethod
     def _apply(function: Any, target: EditableWeight, *rest: Any) -> Any:

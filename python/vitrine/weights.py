@@ -39,14 +39,26 @@ def weight(model: OpenedModel, name: str, *, raw: bool = False) -> Floats:
     return _oriented(model, name, model._session.weight(_stored_name(model, name), False))
 
 
-def seen(model: OpenedModel, name: str) -> Floats:
-    """weight() without a copy of what was changed in memory, where later changes therefore appear."""
-    return _oriented(model, name, model._session.weight(_stored_name(model, name), False, True))
+def form(model: OpenedModel, name: str) -> Floats:
+    """An array of weight()'s shape that has no numbers of its own. Raises InputError as weight() does."""
+    return _oriented(model, name, np.broadcast_to(np.float32(0), model._session.weight_shape(_stored_name(model, name))))
+
+
+@contextmanager
+def reading(model: OpenedModel, name: str) -> Iterator[Floats]:
+    """The array of weight(), without a copy of what was changed in memory, to be read until the context ends. Nobody changes weights
+    meanwhile; this thread reads no other parameter of the model."""
+    read = model._session.read(_stored_name(model, name))
+    numbers = read.begin()
+    try:
+        yield _oriented(model, name, numbers)
+    finally:
+        read.end()
 
 
 @contextmanager
 def writing(model: OpenedModel, name: str) -> Iterator[Floats]:
-    """The array of weight(), to be written until the context ends. No run takes place meanwhile."""
+    """The array of weight(), to be written until the context ends. No run takes place meanwhile, and no other thread reads weights."""
     edit = model._session.edit(_stored_name(model, name))
     numbers = edit.begin()
     try:
