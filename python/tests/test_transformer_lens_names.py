@@ -113,6 +113,26 @@ class Keywords(Case):
         self.assertEqual(list(cache), [f"blocks.{layer}.{hook}" for layer in range(3) for hook in ("hook_resid_pre", "attn.hook_pattern")])
         self.assertEqual(cache["pattern", 2].shape[1], 1)
 
+    def test_stop_at_layer_with_slices(self):
+        model = tales()
+        prompts = ["The old king", "Once"]
+        whole, everything = model.run_with_cache(prompts, stop_at_layer=2)
+        for positions in (-1, slice(1), slice(-2, None)):
+            asked, kept = ["resid_post", "z.0"], ["blocks.0.attn.hook_z", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post"]
+            stream, cache = model.run_with_cache(prompts, asked, stop_at_layer=2, positions=positions)
+            self.assert_close(stream, whole)
+            self.assertEqual(list(cache), kept)
+            for name in cache:
+                for row, (value, length) in enumerate(zip(cache[name], everything.lengths, strict=True)):
+                    expected = everything[name][row, :length][positions if isinstance(positions, slice) else slice(positions, None)]
+                    self.assert_close(value[: len(expected)], expected, what=f"{name} {positions}")
+        _, cache = model.run_with_cache(prompts, stop_at_layer=1, positions=-1)
+        self.assertEqual(cache["resid_post", 0].shape[1], 1)
+        _, cache = model.run_with_cache(prompts, "resid_pre[positions=0]", stop_at_layer=0)
+        self.assertEqual({name: value.shape for name, value in cache.items()}, {"blocks.0.hook_resid_pre": (2, 1, 256)})
+        with self.assert_says(vitrine.InputError, "ask for different slices of blocks.0.hook_resid_post"):
+            model.run_with_cache("Once upon", ["resid_post.0[positions=0]", "resid_post.0[positions=1]"], stop_at_layer=1)
+
     def test_prepend_bos(self):
         model = tales()
         for bos in (True, False):

@@ -377,7 +377,7 @@ class Threads(Case):
         readers = [threading.Thread(target=read, args=(way,)) for way in ways]
         for reader in readers:
             reader.start()
-        for turn in range(100):
+        for turn in range(50):
             w.fill(turn % 2)
             if turn % 10 == 0:
                 self.model.weights.encode(self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -14,6 +14,7 @@ from .errors import UsageError
 from .opened import OpenedModel
 from .weights import form, reading, weight, writing
 
+Read = TypeVar("Read")
 _WRITE_THE_FIRST = (np.copyto, np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask)
 
 
@@ -61,7 +62,7 @@ class EditableWeight(NDArrayOperatorsMixin):
 
     def copy(self) -> Floats:
         """An array of the numbers as they are now."""
-        return self._read(np.array)
+        return self._read(np.copy)
 
     def __len__(self) -> int:
         return len(self._form())
@@ -116,11 +117,12 @@ class EditableWeight(NDArrayOperatorsMixin):
         part = "".join(".T" if step == "T" else f"[{_spelled(step)}]" for step in self._path)
         return f"<{self._name}{part} {list(self.shape)} of {self._model.config.name}, can be written>"
 
-    def _form(self) -> Any:
+    def _form(self) -> Floats:
         """An array of its shape that has no numbers of its own."""
-        return _along(form(self._model, self._name), self._path)
+        part: Floats = _along(form(self._model, self._name), self._path)
+        return part
 
-    def _read(self, function: Callable[[Floats], Any]) -> Any:
+    def _read(self, function: Callable[[Floats], Read]) -> Read:
         """What a function makes of the numbers, which are copied by it."""
         with reading(self._model, self._name) as whole:
             return function(_along(whole, self._path))
@@ -129,8 +131,7 @@ class EditableWeight(NDArrayOperatorsMixin):
         """The numbers as they are now; a copy only where weight() makes one, or of a part."""
         if not self._path:
             return weight(self._model, self._name)
-        values: Floats = self._read(np.array)
-        return values
+        return self._read(np.copy)
 
     @staticmethod
     def _apply(function: Any, target: EditableWeight, *rest: Any) -> Any:

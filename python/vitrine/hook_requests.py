@@ -41,11 +41,11 @@ def _slices(request: str, heads: Slice, positions: Slice) -> str:
     return f"[{','.join(parts)}]"
 
 
-def _range(request: str, text: str, size: int) -> slice:
-    """The positions of `text` ("-1", "2:", "0:-3") among `size`, as the engine takes them."""
+def _range(request: str, hook: str, text: str, size: int) -> slice:
+    """The positions of `text` ("-1", "2:", "0:-3") among the `size` of a hook, as the engine takes them."""
     def fail(problem: str) -> InputError:
         there = f", 0 to {size - 1}" if size else ""
-        return InputError(f'the hook request "{request}" {problem}: hook_logits has {size} positions{there}')
+        return InputError(f'the hook request "{request}" {problem}: {hook} has {size} positions{there}')
 
     if ":" not in text:
         i = int(text) + (size if int(text) < 0 else 0)
@@ -86,8 +86,10 @@ def sliced(session: Session, requests: list[str], heads: Slice, positions: Slice
     return every
 
 
-def apart_from_logits(session: Session, requests: list[str], rows: int) -> tuple[list[str], slice | None]:
-    """The requests without slices of the logits, and the positions of the logits that they ask for."""
+def apart_from(session: Session, hook: str | None, requests: list[str], rows: int) -> tuple[list[str], slice | None]:
+    """The requests without slices of one hook, which has no heads, and the positions of it that they ask for."""
+    if hook is None:
+        return requests, None
     others: list[str] = []
     kept: tuple[str, slice] | None = None
     for request in requests:
@@ -95,24 +97,24 @@ def apart_from_logits(session: Session, requests: list[str], rows: int) -> tuple
         names = session.find_hooks(pattern) if pattern else []
         cut = _POSITIONS.fullmatch(request)
         asked = slice(0, rows)
-        if "hook_logits" not in names or cut is None:
+        if hook not in names or cut is None:
             others.append(request)  # what is malformed, the run refuses
         else:
-            asked = _range(request, cut["positions"], rows)
-            others += _names_without_logits(request, names, cut)
-        if "hook_logits" not in names:
+            asked = _range(request, hook, cut["positions"], rows)
+            others += _names_without(hook, request, names, cut)
+        if hook not in names:
             continue
         if kept is not None and kept[1] != asked:
-            raise InputError(f'"{kept[0]}" and "{request}" ask for different slices of hook_logits; a cache holds a hook '
+            raise InputError(f'"{kept[0]}" and "{request}" ask for different slices of {hook}; a cache holds a hook '
                              "once. Ask for the larger slice, or run twice")
         kept = kept or (request, asked)
     return others, kept[1] if kept else None
 
 
-def _names_without_logits(request: str, names: list[str], cut: re.Match[str]) -> list[str]:
+def _names_without(hook: str, request: str, names: list[str], cut: re.Match[str]) -> list[str]:
     heads = cut["before"] or cut["after"]
     if heads and not any(map(has_heads, names)):
         return [request]  # the run refuses it
     positions = f"positions={cut['positions']}"
     return [f"{name}[{heads},{positions}]" if heads and has_heads(name) else f"{name}[{positions}]"
-            for name in names if name != "hook_logits"]
+            for name in names if name != hook]

@@ -14,7 +14,7 @@ from .batches import Batch, OnePrompt, Prompt, Prompts, SeveralPrompts
 from .cache import ActivationCache
 from .errors import InputError, ShapeError, UsageError
 from .hook_functions import Hook
-from .hook_requests import NamesFilter, Slice, apart_from_logits, sliced
+from .hook_requests import NamesFilter, Slice, apart_from, sliced
 from .hooking import HookSet, calls_of, hooks
 from .input_hooks import apart_from_inputs
 from .opened import OpenedModel
@@ -232,27 +232,23 @@ def run_with_cache(
     requests = sliced(model._session, asked, heads, positions) if asked or not inputs else []
     batch = model._batch(prompt, prepend_bos)
     result: Any = None
+    returned = "hook_logits" if return_type in ("logits", "both") else None
     if stop_at_layer is not None:
-        end, requests = _before(model, _a_layer(model, "stop_at_layer", stop_at_layer, model.config.n_layers), requests)
-        values, _ = run(model, batch, list(dict.fromkeys([*requests, *inputs, end])), allow_nan=allow_nan)
-        result = values[end]
-        if end not in requests:
-            del values[end]
-    elif return_type in (None, "loss"):
-        scored = return_type == "loss"
-        values, losses = run(model, batch, [*requests, *inputs], allow_nan=allow_nan, losses=scored and _can_be_scored(batch))
-        result = _loss(batch, losses, loss_per_token) if scored else None
-    else:  # a run holds a hook once: all of the logits, of which the cache gets what was asked for
-        of_length = {length: apart_from_logits(model._session, requests, length) for length in set(batch.lengths)}
-        others = next(iter(of_length.values()))[0] if of_length else []
-        scored = return_type == "both" and _can_be_scored(batch)
-        values, losses = run(model, batch, [*others, *inputs, "hook_logits"], allow_nan=allow_nan, losses=scored)
-        logits = values.pop("hook_logits")
-        result = (logits, _loss(batch, losses, loss_per_token)) if scored else logits
+        returned, requests = _before(model, _a_layer(model, "stop_at_layer", stop_at_layer, model.config.n_layers), requests)
+    scored = stop_at_layer is None and return_type in ("loss", "both") and _can_be_scored(batch)
+    # A run holds a hook once: all of what is returned, of which the cache gets what was asked for.
+    of_length = {length: apart_from(model._session, returned, requests, length) for length in set(batch.lengths)}
+    others = next(iter(of_length.values()))[0] if of_length else []
+    values, losses = run(model, batch, [*others, *inputs, *([returned] if returned else [])], allow_nan=allow_nan, losses=scored)
+    if returned is not None:
+        result = values.pop(returned)
         slices = [cut for cut in (of_length[length][1] for length in batch.lengths) if cut is not None]
         if slices:  # of every row, or of none
             whole = all(cut == slice(0, length) for cut, length in zip(slices, batch.lengths, strict=True))
-            values["hook_logits"] = logits if whole else _cut(logits, slices)
+            values[returned] = result if whole else _cut(result, slices)
+    if scored:
+        loss = _loss(batch, losses, loss_per_token)
+        result = loss if return_type == "loss" else (result, loss)
     cache = ActivationCache(values, model, lengths=batch.lengths, tokens=batch.rows)
     return result, cache.remove_batch_dim() if remove_batch_dim else cache
 
@@ -367,12 +363,12 @@ def _loss(batch: Batch, losses: Floats, per_token: bool) -> Any:
     return batch.padded(exact, shorter=1) if per_token else exact.mean()
 
 
-def _cut(logits: Floats, slices: list[slice]) -> Floats:
-    """Positions of each row, its own: [batch, as many as the row with most has, vocab_size]; NaN behind a row's end."""
+def _cut(value: Floats, slices: list[slice]) -> Floats:
+    """Positions of each row, its own: [batch, as many as the row with most has, …]; NaN behind a row's end."""
     most = max(cut.stop - cut.start for cut in slices)
     if all(cut == slices[0] for cut in slices):
-        return logits[:, slices[0]]
-    made = np.full((len(logits), most, logits.shape[2]), np.nan, np.float32)
-    for row, whole, cut in zip(made, logits, slices, strict=True):
+        return value[:, slices[0]]
+    made = np.full((len(value), most, value.shape[2]), np.nan, np.float32)
+    for row, whole, cut in zip(made, value, slices, strict=True):
         row[: cut.stop - cut.start] = whole[cut]
     return made
