@@ -1,5 +1,6 @@
 """Types of results follow from the form of the prompt; positions are counted alike everywhere; caches can be pickled."""
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -101,6 +102,29 @@ class Pickled(Case):
         with self.assert_says(vitrine.UsageError, "pickled without its model"):
             again.decompose_resid()
         self.assertEqual(list(pickle.loads(pickle.dumps(again))), list(cache))
+
+
+    def test_copies(self):
+        model = tales()
+        model.weights["ln_final.w"][0] = 1  # of which there is no file
+        names = ["resid_post", "hook_embed", "attn_out", "mlp_out", "ln_final.hook_scale", "z"]
+        _, cache = model.run_with_cache(TEXTS, names)
+        expected = cache.decompose_resid()
+        for again in (copy.copy(cache), copy.deepcopy(cache)):
+            self.assertIs(again._model, model)
+            self.assertEqual(list(again), list(cache))
+            np.testing.assert_array_equal(again.decompose_resid(), expected)
+            self.assertEqual(again.lengths.tolist(), cache.lengths.tolist())
+            again.compute_head_results()
+            self.assertIn(("result", 0), again)
+            self.assertNotIn(("result", 0), cache)
+        shallow, deep = copy.copy(cache), copy.deepcopy(cache)
+        cache["embed"][:] = 0
+        self.assertFalse(shallow["embed"].any())
+        self.assertTrue(deep["embed"].any())
+        without = pickle.loads(pickle.dumps(model.run_with_cache("Once", names)[1]))
+        self.assertEqual(without.remove_batch_dim()["embed"].ndim, 2)  # which takes no model
+        self.assertEqual(copy.deepcopy(without).apply_slice_to_batch_dim(0)["embed"].ndim, 2)
 
 
 class CommandLine(Case):

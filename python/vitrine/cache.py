@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,6 +72,19 @@ class ActivationCache(Mapping[str, Floats]):
             model = None
         return {**self.__dict__, "_of": model}
 
+    def __copy__(self) -> ActivationCache:
+        """A cache of the same arrays and the same model; what one of them adds, the other lacks."""
+        return self._with(dict(self._values))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ActivationCache:
+        """A cache of its own arrays, of the same model: copying a run's values copies no weights."""
+        return self._with(copy.deepcopy(self._values, memo))
+
+    def _with(self, values: dict[str, Floats], **others: Any) -> ActivationCache:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _values=values, **others)
+        return made
+
     def name_of(self, key: Key) -> str:
         """The full hook name of a key. Raises KeyError for a hook that is not in the cache, with those that are."""
         name = key if isinstance(key, str) else self._layer_name(*key)
@@ -138,7 +152,7 @@ class ActivationCache(Mapping[str, Floats]):
         for name, value in self._values.items():
             if value.shape[0] != 1:
                 raise InputError(f"{name} has a batch of {value.shape[0]}; only a batch of 1 can be removed")
-        return ActivationCache({name: value[0] for name, value in self._values.items()}, self._model, False, self._lengths, self._tokens)
+        return self._with({name: value[0] for name, value in self._values.items()}, has_batch_dim=False)
 
     def apply_slice_to_batch_dim(self, batch_slice: Positions) -> ActivationCache:
         """The values of some rows of the batch: an index removes the axis, a slice or a list keeps it. Views where possible."""
@@ -150,7 +164,7 @@ class ActivationCache(Mapping[str, Floats]):
         rows = {name: value[which] for name, value in self._values.items()}
         lengths = None if self._lengths is None else np.atleast_1d(self._lengths[which])
         tokens = None if self._tokens is None else [self._tokens[i] for i in np.atleast_1d(np.arange(len(self._tokens))[which])]
-        return ActivationCache(rows, self._model, not isinstance(which, int), lengths, tokens)
+        return self._with(rows, has_batch_dim=not isinstance(which, int), _lengths=lengths, _tokens=tokens)
 
     def compute_head_results(self) -> None:
         """Adds attn.hook_result, what each head adds [batch, position, head, d_model], of every layer with attention that lacks it.
