@@ -127,6 +127,13 @@ class Pickled(Case):
         self.assertEqual(copy.deepcopy(without).apply_slice_to_batch_dim(0)["embed"].ndim, 2)
 
 
+    def test_keys_and_values_are_not_copied(self):
+        past = tales().kv_cache()
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assert_says(vitrine.UsageError, "cannot be copied or pickled", "truncate()"):
+                copied(past)
+
+
 class CommandLine(Case):
     def test_python_m_vitrine(self):
         found = subprocess.run([sys.executable, "-m", "vitrine", "--version"], capture_output=True, text=True, check=True)

@@ -38,6 +38,10 @@ class KeyValueCache:
         state."""
         self._past.truncate(within("length", length, 0, len(self)))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise UsageError("keys and values cannot be copied or pickled; run their tokens again with another kv_cache(), or go back with "
+                         "truncate()")
+
     def __repr__(self) -> str:
         return f"<KeyValueCache of {len(self)} tokens>"
 
