@@ -471,6 +471,17 @@ class Saved(Case):
             self.assertEqual(model.weight(name)[0, 0], 3)
             np.testing.assert_array_equal(model.weight(name)[1:], rounded[1:])
 
+    def test_one_half_of_what_a_directory_joins(self):
+        for which in ("W_gate", "W_in", "b_in"):
+            model = vitrine.load(GOLDEN / "gguf" / "gpt_oss_mxfp4.gguf", compute="f32")
+            name = f"blocks.1.mlp.experts.2.{which}"
+            model.weights[name] *= 1.5  # f32 beside the other half's mxfp4
+            self.assertFalse(np.array_equal(model.weight(name), vitrine.load(GOLDEN / "gguf" / "gpt_oss_mxfp4.gguf").weight(name)))
+            ids = np.arange(3, 20)
+            with tempfile.TemporaryDirectory() as folder:
+                saved = vitrine.load(model.save(folder + "/saved", dtype="f32"), compute="f32")
+                self.assert_close(saved(ids), model(ids), 1e-4, what=which)
+
     def test_bf16_rounds_to_nearest(self):
         model = vitrine.load()
         name = "blocks.2.mlp.W_out"

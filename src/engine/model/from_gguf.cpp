@@ -84,23 +84,27 @@ class Binder {
     weight.stride = row;
   }
 
-  // A copy of two matrices, an output of each by turns.
+  // A copy of two matrices, an output of each by turns; in f32 where their types differ.
   void by_turns(Weight& weight, const TensorLine& even, const TensorLine& odd) {
     const Weight *const halves[] = {even.weight, odd.weight}, &first = *even.weight;
-    if (odd.weight->dtype != first.dtype)
-      throw FileError(path_, "tensor \"" + odd.gguf + "\" has the type " + std::string(name_of(odd.weight->dtype)) +
-                                 "; expected " + std::string(name_of(first.dtype)) + " like \"" + even.gguf +
-                                 "\", with which a Hugging Face directory joins it. Convert the file to one type first");
-    const size_t row = row_bytes(first.dtype, static_cast<size_t>(first.in));
+    const bool one_type = odd.weight->dtype == first.dtype;
+    const auto width = static_cast<size_t>(first.in);
     weight.name = even.huggingface;
-    weight.dtype = first.dtype;
+    weight.dtype = one_type ? first.dtype : DType::f32;
+    const size_t row = row_bytes(weight.dtype, width);
     weight.out = 2 * first.out;
     weight.in = first.in;
     weight.stride = row;
     weight.by_columns = false;
     auto* const copy = reinterpret_cast<std::byte*>(room((static_cast<size_t>(weight.out) * row + 3) / 4));
-    for (int64_t i = 0; i < weight.out; ++i)
-      std::memcpy(copy + static_cast<size_t>(i) * row, halves[i % 2]->stored_row(i / 2), row);
+    for (int64_t i = 0; i < weight.out; ++i) {
+      const Weight& half = *halves[i % 2];
+      std::byte* const to = copy + static_cast<size_t>(i) * row;
+      if (one_type)
+        std::memcpy(to, half.stored_row(i / 2), row);
+      else
+        kernels().widen[static_cast<size_t>(half.dtype)](half.stored_row(i / 2), width, reinterpret_cast<float*>(to));
+    }
     weight.data = copy;
   }
 
