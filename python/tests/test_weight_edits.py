@@ -95,18 +95,37 @@ class EveryParameter(Case):
                 self.assert_close(saved(ids), after, 1e-5, 1e-5, str(path))
 
     def test_heads_of_models_that_stack_them(self):
-        for name in ("gpt_neox", "bloom", "falcon", "phi3", "gpt2_a"):
-            model = vitrine.load(golden_model(name))
-            for part in "QKV":
+        for name in ("gpt_neox", "bloom", "falcon", "falcon_40b", "phi3", "gpt2_a"):
+            model = vitrine.load(golden_model(name), compute="f32")
+            stored = {each for each in model.weight_names if "W_QKV" in each}
+            for part, head in ((part, head) for part in "QKV" for head in (0, -1)):
                 which = f"blocks.1.attn.W_{part}"
                 others = {each: model.weight(each) for each in (f"blocks.1.attn.W_{other}" for other in "QKV") if each != which}
-                before = model.weight(which)
-                model.weights[which][0, 2, 1] = 7
+                before, rows = model.weight(which), {each: model.weight(each) for each in stored}
+                model.weights[which][head, 2, 1] = 7 + head
                 after = model.weight(which)
-                self.assertEqual(after[0, 2, 1], 7)
+                self.assertEqual(after[head, 2, 1], 7 + head)
                 self.assertEqual((after != before).sum(), 1)
                 for each, value in others.items():
                     np.testing.assert_array_equal(model.weight(each), value)
+                changed = [np.argwhere(model.weight(each) != value) for each, value in rows.items()]
+                self.assertEqual(sum(map(len, changed)), 1 if stored else 0)
+
+    def test_a_head_that_is_set_to_zero_reads_nothing(self):
+        ids = [5, 6, 7, 8, 9, 10]
+        for name in ("gpt_neox", "bloom", "falcon", "falcon_40b", "phi3", "gpt2_a"):
+            for part, head in ((part, head) for part in "QKV" for head in (0, -1)):
+                model = vitrine.load(golden_model(name), compute="f32")
+                _, before = model.run_with_cache(ids)
+                model.weights[f"blocks.1.attn.W_{part}"][head] = 0
+                bias = f"blocks.1.attn.b_{part}"
+                with contextlib.suppress(vitrine.InputError):
+                    model.weights[bias][head] = 0
+                _, after = model.run_with_cache(ids)
+                value = after[part.lower(), 1]
+                self.assertFalse(value[:, :, head].any(), f"{name} {part} {head}")
+                kept = np.delete(value, head % value.shape[2], axis=2)
+                self.assert_close(kept, np.delete(before[part.lower(), 1], head % value.shape[2], axis=2), what=f"{name} {part}")
 
 
 class WithoutReading(Case):
