@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -318,6 +320,9 @@ void WeightEdit::end(bool succeeded) {
 std::vector<std::string> encode_weights(Session& session, const std::optional<std::vector<nb::str>>& texts) {
   std::vector<std::string> encoded, names;
   if (texts) names = utf8(*texts);
+  std::set<std::string_view> different;
+  for (const std::string& name : names)
+    if (!different.insert(name).second) throw InputError("names has \"" + name + "\" twice; name each parameter once");
   const nb::gil_scoped_release unlocked;
   const ChangingWeights changing(session);
   std::vector<NamedWeight> chosen;
@@ -325,8 +330,12 @@ std::vector<std::string> encode_weights(Session& session, const std::optional<st
     for (const std::string& name : names) chosen.push_back(find_weight(session, name, false));
   else
     chosen = weights_of(session);
-  for (const NamedWeight& w : chosen)
-    if (w.matrix != nullptr && session.edited.encode(*w.matrix)) encoded.push_back(w.name);
+  std::set<const Weight*> rounded;  // names may be of parts of one matrix
+  for (const NamedWeight& w : chosen) {
+    if (w.matrix == nullptr) continue;
+    if (session.edited.encode(*w.matrix)) rounded.insert(w.matrix);
+    if (rounded.contains(w.matrix)) encoded.push_back(w.name);
+  }
   return encoded;
 }
 

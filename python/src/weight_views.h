@@ -75,7 +75,8 @@ class WeightEdit {
   std::shared_ptr<std::vector<float>> shown_;  // what stands for other numbers than those that are stored
 };
 
-/// EditedWeights::encode() of these parameters, or of all; the names of those that were rounded.
+/// EditedWeights::encode() of these parameters, or of all; the names of those that were rounded. Errors: as there; InputError for
+/// a name that is unknown or given twice, before anything is rounded.
 std::vector<std::string> encode_weights(Session& session, const std::optional<std::vector<nanobind::str>>& names);
 
 }  // namespace vitrine::python

@@ -516,6 +516,28 @@ class Saved(Case):
         with self.assert_says(vitrine.RunError, "does not hold"):
             model.weights.encode()
 
+    def test_which_are_rounded(self):
+        model = tales()
+        names = ["blocks.2.mlp.W_out", "blocks.1.mlp.W_out"]
+        for name in names:
+            model.weights[name] *= 1.01
+        exact = [np.array(model.weights[name]) for name in names]
+        for wrong, words in (([names[0], "blocks.0.mlp.W_inn"], ('no parameter "blocks.0.mlp.W_inn"', "Did you mean")),
+                             ([*names, names[0]], (f'names has "{names[0]}" twice',))):
+            with self.assert_says(vitrine.InputError, *words):
+                model.weights.encode(wrong)
+        for name, value in zip(names, exact, strict=True):
+            np.testing.assert_array_equal(model.weights[name], value)  # nothing was rounded
+        self.assertEqual(model.weights.encode(["ln_final.w", names[1], "W_E"]), [names[1]])
+        self.assertEqual(model.weights.encode(iter(names)), [names[0]])
+
+        parts = ["blocks.1.attn.W_Q", "blocks.1.attn.W_V"]  # of one matrix
+        with tempfile.TemporaryDirectory() as folder:
+            stacked = vitrine.load(vitrine.load(golden_model("gpt_neox")).save(folder + "/bf16", dtype="bf16"))
+            stacked.weights[parts[0]] *= 1.01
+            self.assertEqual(stacked.weights.encode(parts), parts)
+            self.assertEqual(stacked.weights.encode(parts), [])
+
 
 class Merges(Case):
     def test_a_merge_in_memory_can_be_changed_not_copied(self):

@@ -177,7 +177,8 @@ class Weights(Mapping[str, EditableWeight]):
         """Rounds matrices that were changed to the type that they have in the file (bf16, Q4_K, …), in which the model then
         computes with them; None: all of them. Vectors stay f32. The result are the names of those that were rounded.
 
-        Raises InputError for a type that vitrine does not write, RunError for a number that it cannot hold.
+        Raises InputError for a name that is unknown or given twice, before anything is rounded, and for a type that vitrine does not
+        write; RunError for a number that the type cannot hold.
         """
         chosen = [names] if isinstance(names, str) else None if names is None else list(names)
         return self._model._session.encode_weights(chosen)
