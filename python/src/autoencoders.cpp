@@ -24,6 +24,7 @@
 #include "sae/autoencoder.h"
 #include "sae/sae_file.h"
 #include "sae/transcoder_set.h"
+#include "signals.h"
 
 namespace vitrine::python {
 namespace {
@@ -64,7 +65,7 @@ void each_part(int64_t rows, int64_t d_sae, F&& f) {
       if (first == 0) throw;
       throw RunError(std::string(e.what()) + " (counted from row " + std::to_string(first) + ")");
     }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    check_signals();
   }
 }
 

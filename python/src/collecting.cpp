@@ -12,6 +12,7 @@
 #include "arrays.h"
 #include "base/error.h"
 #include "collect/collect.h"
+#include "signals.h"
 
 namespace vitrine::python {
 namespace {
@@ -61,9 +62,10 @@ nb::dict collect_to(Session& session, const std::vector<nb::str>& hooks, const n
   text.separator = utf8(separator);
   text.key = utf8(key);
   const auto see = [&](const CollectProgress& now) {
+    check_signals();
+    if (!progress) return;
     const nb::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (progress) (*progress)(now.tokens, now.tokens_per_s);
+    (*progress)(now.tokens, now.tokens_per_s);
   };
   std::unique_ptr<DocumentTokens> documents;
   if (next) documents = std::make_unique<PythonDocuments>(*next);

@@ -13,6 +13,7 @@
 #include "ops/step.h"
 #include "ops/tape.h"
 #include "runtime/engine.h"
+#include "signals.h"
 
 namespace vitrine::python {
 namespace {
@@ -158,15 +159,6 @@ void PythonHooks::refuse_nan(Context& ctx, std::string_view name, const Tensor& 
                  (several ? " of row " + std::to_string(where.sequence) : "") +
                  ", where there was none; mend the function, or run with "
                  "allow_nan=True (run_with_cache) to see what follows from it");
-}
-
-void PythonHooks::check_signals() {
-  using namespace std::chrono_literals;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - checked_ < 50ms) return;
-  checked_ = now;
-  const nb::gil_scoped_acquire lock;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 }  // namespace vitrine::python

@@ -1,6 +1,5 @@
 #pragma once
 // Python functions as a listener, and Ctrl-C while a model runs.
-#include <chrono>
 #include <set>
 #include <span>
 #include <string>
@@ -48,14 +47,12 @@ class PythonHooks final : public Listener {
   };
   static void call_backward(Context& ctx, Tape& tape, const CallNode& node);
   void record(Tape& tape, std::string_view name, const Tensor& before, const Tensor& after) const;
-  void check_signals();
   Array shown(std::string_view name, const Tensor& value) const;
   void refuse_nan(Context& ctx, std::string_view name, const Tensor& before, const Tensor& after) const;
 
   const HookCalls& calls_;
   bool allow_nan_;
   std::span<const StepSequence> sequences_;  // that are heard together
-  std::chrono::steady_clock::time_point checked_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace vitrine::python

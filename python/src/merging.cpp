@@ -4,7 +4,6 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "merge/recipe_file.h"
 #include "merge/run.h"
 #include "session.h"
+#include "signals.h"
 
 namespace vitrine::python {
 namespace {
@@ -59,21 +59,13 @@ MergeRequest request(const nb::bytes& path, const nb::str& text, bool resume, bo
 }
 
 // Ctrl-C ends a merge between two tensors; what was written of a directory stays for resume.
-void check_signals(const MergeProgress&) {
-  using namespace std::chrono_literals;
-  thread_local auto checked = std::chrono::steady_clock::now();
-  const auto now = std::chrono::steady_clock::now();
-  if (now - checked < 50ms) return;
-  checked = now;
-  const nb::gil_scoped_acquire lock;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
+void watch_merge(const MergeProgress&) { check_signals(); }
 
 void write(const MergeStep& step, const MergeRequest& r, ThreadPool& pool) {
   const MergePlan plan = plan_merge(step.recipe, r.options);
   refuse_problems(plan);
   const std::string title = fs::path(step.directory).lexically_normal().filename().string();
-  write_merge(plan, merge_companions(plan, title.empty() ? "merge" : title), step.directory, pool, r.write, check_signals);
+  write_merge(plan, merge_companions(plan, title.empty() ? "merge" : title), step.directory, pool, r.write, watch_merge);
 }
 
 // All merges but the last, which is the one that is wanted or needs no other's result.
@@ -112,7 +104,7 @@ std::shared_ptr<Session> merge_to_memory(const MergeRequest& r, const nb::bytes&
     ThreadPool pool(r.threads);
     step = write_parts(r, "", parts, pool);
   }
-  return std::make_shared<Session>(merge_in_memory(plan_merge(step->recipe, r.options), {.threads = r.threads}, check_signals));
+  return std::make_shared<Session>(merge_in_memory(plan_merge(step->recipe, r.options), {.threads = r.threads}, watch_merge));
 }
 
 nb::str plan(const MergeRequest& r) {

@@ -39,6 +39,7 @@
 #include "ops/low_rank.h"
 #include "saving.h"
 #include "session.h"
+#include "signals.h"
 #include "text_stream.h"
 #include "vitrine/version.h"
 #include "weight_views.h"
@@ -318,14 +319,10 @@ nb::object attribute_prompt(Session& session, const Ids& ids, std::optional<int3
   {
     const nb::gil_scoped_release unlocked;
     const Running running(session);
-    const auto hear_signals = [] {
-      const nb::gil_scoped_acquire locked;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    };
     found =
         attribute(session.engine, tokens,
                   {.token = token, .against = against, .baseline = from_zero ? Baseline::zero : Baseline::mean, .steps = steps},
-                  hear_signals);
+                  check_signals);
   }
   return python_of(found);
 }

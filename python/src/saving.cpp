@@ -1,7 +1,6 @@
 #include "saving.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -15,23 +14,13 @@
 #include "quantize/encoding.h"
 #include "quantize/mixture.h"
 #include "runtime/model_tokenizer.h"
+#include "signals.h"
 
 namespace vitrine::python {
 namespace {
 
 namespace fs = std::filesystem;
 namespace nb = nanobind;
-
-// Ctrl-C ends a save, which leaves nothing.
-void hear_signals() {
-  using namespace std::chrono_literals;
-  thread_local auto asked = std::chrono::steady_clock::now();
-  const auto now = std::chrono::steady_clock::now();
-  if (now - asked < 50ms) return;
-  asked = now;
-  const nb::gil_scoped_acquire lock;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
 
 // The float type that most weights of the files have; bf16 if they are in blocks.
 std::string float_type(const Session& session) {
@@ -70,7 +59,7 @@ OpenedModel in_that_form(const Session& session, EditedWeights& merged) {
 void save_directory(Session& session, const std::string& out, const std::string& dtype) {
   OpenedModel& opened = session.engine.opened();
   const DType type = mixture_of(dtype.empty() ? float_type(session) : dtype).base;
-  const auto watch = [](double) { hear_signals(); };
+  const auto watch = [](double) { check_signals(); };  // Ctrl-C leaves nothing
   if (opened.files.kind == ModelFiles::Kind::huggingface && packing_method(opened.files).empty())
     return write_huggingface(opened, companions_of(opened), out, type, watch);
   EditedWeights merged;
@@ -100,7 +89,7 @@ void save_file(Session& session, const std::string& out, const std::string& dtyp
                                     : mixture_encoding(opened, mixture_of(dtype.empty() ? float_type(session) : dtype));
   const GgufPlan plan = plan_gguf(opened, opened.gguf == nullptr ? vocabulary_keys(opened) : GgufKeys(), encoding);
   write_gguf(opened, plan, encoding, out, session.engine.context().pool(),
-             {.watch = [](const GgufProgress&) { hear_signals(); }});
+             {.watch = [](const GgufProgress&) { check_signals(); }});
 }
 
 }  // namespace

@@ -182,6 +182,18 @@ class Training(Case):
             points = [len(re.search(r'points="([^"]*)"', text)[1].split()) for text in (before, after)]
             self.assertEqual(points, [3, 30])
 
+    def test_a_file_is_read_once_however_it_is_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = vitrine.TrainingCurves(folder)
+            for steps in (3, 30):
+                self.lines(folder, steps)
+                with mock.patch.object(pathlib.Path, "read_text", autospec=True, side_effect=pathlib.Path.read_text) as read:
+                    run._repr_html_()
+                    self.assertIn(f"step {steps}", repr(run))
+                    run.metrics.clear()  # a list of the caller's own
+                    self.assertEqual(len(run["loss"]), steps)
+                self.assertEqual(read.call_count, 1)
+
     def test_the_folder_of_a_configuration(self):
         for config, expected in (
             ({"out": pathlib.Path("a/b")}, "a/b"), ({}, None), ("steps: 3\nout: runs/x   # here\n", "runs/x"),

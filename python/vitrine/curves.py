@@ -18,35 +18,44 @@ _DRAWN = ("loss", "val_loss")
 
 class TrainingCurves:
     """The metrics in the folder of a run, metrics.jsonl, read when they are asked for: also while the run goes on. A notebook shows
-    the losses and the norm of the gradient.
+    the losses.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._read: tuple[object, list[dict[str, Any]]] = (None, [])  # the file's state, and its lines then
 
     def __repr__(self) -> str:
         steps = self.metrics
         if not steps:
             return f"<training run {self.folder}: no step yet>"
-        last = {name: self[name][-1][1] for name in _DRAWN if self[name]}
+        last = {name: series[-1][1] for name, series in self._drawn().items()}
         return f"<training run {self.folder}: step {steps[-1]['step']}, {', '.join(f'{name} {y:.4g}' for name, y in last.items())}>"
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, one for each step; without one that is being written."""
+        """The lines of metrics.jsonl, one for each step; without one that is being written. The file is read when it has changed."""
+        path = self.folder / "metrics.jsonl"
         try:
-            text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
+            now = os.stat(path)
+            state = (now.st_ino, now.st_size, now.st_mtime_ns)
+            if state != self._read[0]:
+                text = path.read_text(encoding="utf-8")
+                lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())
+                self._read = state, [line for line in lines if isinstance(line, dict) and "step" in line]
         except FileNotFoundError:
             return []
-        whole = text[: text.rfind("\n") + 1].splitlines()
-        return [line for line in map(json.loads, whole) if isinstance(line, dict) and "step" in line]
+        return list(self._read[1])
 
     def __getitem__(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of one number of the metrics: "loss", "val_loss", "lr"; empty if there is none."""
         return [(line["step"], line[name]) for line in self.metrics if isinstance(line.get(name), int | float)]
 
+    def _drawn(self) -> dict[str, list[tuple[int, float]]]:
+        return {name: series for name in _DRAWN if (series := self[name])}
+
     def _repr_html_(self) -> str:
-        return curves({name: self[name] for name in _DRAWN if self[name]}, f"{self.folder.name}, by step")
+        return curves(self._drawn(), f"{self.folder.name}, by step")
 
 
 def folder_of(config: Any) -> str | None:
