@@ -35,6 +35,10 @@ class ActivationCache(Mapping[str, Floats]):
     of that layer's attention (mlp_input: of its MLP); None or -1: the residual stream after the last layer. Every stack adds up
     to the residual stream there: norms after a sub-layer and a family's factors are applied as in the run. Raises KeyError naming
     a hook that was not captured.
+
+    The values are those of the run. The weights that methods use (of norms, heads, neurons, biases and the output head) are the
+    model's when they are called: of a cache from before a change of weights, what they compute does not add up. Run again, or
+    take the cache from a model.copy() that stays as it is.
     """
 
     def __init__(

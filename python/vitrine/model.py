@@ -79,7 +79,10 @@ class Model(OpenedModel):
 
     def copy(self) -> Model:
         """Another model of the same files, with the weights as they are now and without hook functions. What is changed in one of
-        them is not changed in the other, which shares all other weights' memory.
+        them is not changed in the other.
+
+        Both map the same files, whose memory they share. The copy has memory of its own for weights that were changed (4 bytes for
+        each number, or as encode() left them), for weights that are converted when a file is opened, and for its runs and tokenizer.
         """
         if self._opened is None:
             raise UsageError("a merge in memory cannot be copied; merge it with out= and load that")
