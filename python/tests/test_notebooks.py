@@ -61,6 +61,28 @@ class Shown(Case):
         self.assertEqual(np.argmax(strength), np.argmax(found.losses))
         self.assertIn(f"{found.losses[2]:.3f} nats", spans[3].get("title"))
 
+    def test_attribution(self):
+        for found in (self.model.attribute(PROMPT, " who", " and", steps=8), self.model.attribute(PROMPT, steps=0)):
+            self.assertEqual(found.tokens, self.model.to_tokens(PROMPT)[0].tolist())
+            tree = self.well_formed(found._repr_html_())
+            spans, methods = list(tree.iter("span")), [found.saliency, found.gradient_input]
+            methods += [] if found.integrated is None else [found.integrated]
+            self.assertEqual(len(spans), len(methods) * len(found.pieces))
+            for method, values in enumerate(methods):
+                shown = spans[method * len(values) : (method + 1) * len(values)]
+                self.assertEqual([span.get("title").split(": ")[1] for span in shown], [f"{value:.4g}" for value in values])
+                strength = [float(re.search(r",([\d.]+)\)$", span.get("style").split(";")[0])[1]) for span in shown]
+                self.assertEqual(np.argmax(strength), np.argmax(np.abs(values)))
+            words = " ".join(tree.itertext())
+            self.assertIn(f"{found.explained}: {found.value:.3f}", words)
+            self.assertEqual("sum" in words, found.integrated is not None)
+        who, other = (self.model.to_single_str_token(self.model.to_single_token(text)) for text in (" who", " and"))
+        self.assertEqual(self.model.attribute(PROMPT, " who", " and", steps=0).explained,
+                         f"log-probability of {who!r} minus that of {other!r}")
+        bare = vitrine.load(golden_model("qwen3")).attribute([5, 6], 7, steps=0)  # no tokenizer
+        self.assertEqual((bare.pieces, bare.explained), (["", ""], "log-probability of token 7"))
+        self.assertEqual([span.text for span in self.well_formed(bare._repr_html_()).iter("span")][:2], ["5 ", "6 "])
+
     def test_attention(self):
         _, cache = self.model.run_with_cache([PROMPT, "Once upon a time there was a"])
         found = cache.attention(2)

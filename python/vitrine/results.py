@@ -10,7 +10,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from .arrays import Doubles, Floats
-from .drawing import Cell, colored_tokens, grids, table
+from .drawing import Cell, colored_tokens, escaped, grids, table
 
 
 class NextToken(NamedTuple):
@@ -118,7 +118,9 @@ class Hypothesis(NamedTuple):
 
 
 class Attribution(NamedTuple):
-    """Which tokens of a prompt a prediction depends on; f is the explained log-probability."""
+    """Which tokens of a prompt a prediction depends on; f is the explained log-probability. A notebook shows the prompt in the colors
+    of each method.
+    """
 
     token: int  # whose log-probability it is
     value: float  # f of the prompt
@@ -127,6 +129,21 @@ class Attribution(NamedTuple):
     gradient_input: Doubles  # [position]: df/de_t · e_t
     integrated: Doubles | None  # [position]: integrated gradients; they sum to value - baseline_value + gap
     gap: float  # the error of the integral
+    tokens: list[int]  # of the prompt
+    pieces: list[str]  # of the prompt's tokens; "" without a tokenizer
+    explained: str  # what f is: "log-probability of '▁son' minus that of '▁daughter'"
+
+    def _repr_html_(self) -> str:
+        labels = [piece or f"{token} " for token, piece in zip(self.tokens, self.pieces, strict=True)]
+        parts = [f"<div>{escaped(self.explained)}: {self.value:.3f}</div>"]
+        for name, values in (("saliency", self.saliency), ("gradient x input", self.gradient_input), ("integrated gradients", self.integrated)):
+            if values is None:
+                continue
+            most = max(float(np.abs(values).max(initial=0)), 1e-30)
+            sums = f", sum {values.sum():.3f}: {self.value:.3f} - {self.baseline_value:.3f} of the baseline, error {self.gap:.1e}"
+            parts.append(f"<div>{name}, at most {most:.3g}{sums if values is self.integrated else ''}</div>")
+            parts.append(colored_tokens(labels, (values / most).tolist(), [f"{name}: {value:.4g}" for value in values]))
+        return "".join(parts)
 
 
 class Effects(NamedTuple):

@@ -346,9 +346,16 @@ def attribute(
     if batch.listed:
         return [attribute(model, row, token, against, baseline=baseline, steps=steps) for row in batch.rows]
     chosen, other = (None if one is None else model._token(one) for one in (token, against))
-    found = model._session.attribute(batch.rows[0], chosen, other, baseline == "zero", within("steps", steps, 0, INT64))
+    ids = batch.rows[0]
+    found = model._session.attribute(ids, chosen, other, baseline == "zero", within("steps", steps, 0, INT64))
+
+    def spelled(one: int) -> str:
+        piece = model._session.piece(one)
+        return repr(piece) if piece else f"token {one}"
+
+    explained = f"log-probability of {spelled(found['token'])}" + ("" if other is None else f" minus that of {spelled(other)}")
     return Attribution(found["token"], found["value"], found["baseline_value"] or 0.0, found["saliency"], found["gradient_input"],
-                       found["integrated"], found["gap"] or 0.0)
+                       found["integrated"], found["gap"] or 0.0, ids.tolist(), model._pieces(ids), explained)
 
 
 def _check_return_type(return_type: str | None) -> None:
