@@ -16,7 +16,8 @@ from support import GOLDEN, SOURCE, Case, tales
 
 class Documentation(Case):
     def test_the_page_about_python(self):
-        program, changes, commands = re.findall(r"```python\n(.*?)```", (SOURCE / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
+        page = (SOURCE / "docs" / "python.md").read_text(encoding="utf-8")
+        program, as_in_nnsight, changes, commands = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         said, names = io.StringIO(), {}
         with contextlib.redirect_stdout(said):
             exec(program, names)
@@ -26,6 +27,9 @@ class Documentation(Case):
         self.assertEqual(said.getvalue().count(gold["greedy_text"][:30]), 2)
         self.assertEqual(names["logits"].shape, (1, len(gold["ids"]), 6144))
         before = names["model"]("Once upon a time")
+        exec(as_in_nnsight, names)
+        self.assertFalse(np.allclose(names["logits"], before))
+        self.assertEqual(list(names["cache"]), ["blocks.7.hook_resid_post"])
         exec(changes, names)
         self.assertFalse(np.allclose(names["logits"], before))
         self.assertTrue(np.array_equal(names["model"]("Once upon a time"), before))
