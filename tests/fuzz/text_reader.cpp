@@ -16,12 +16,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (ftruncate(file, 0) != 0 || pwrite(file, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1)) __builtin_trap();
   vitrine::TextOptions options;
   options.format = (data[0] & 1) != 0 ? vitrine::TextFormat::jsonl : vitrine::TextFormat::text;
+  if ((data[0] & 32) != 0) options.format = vitrine::TextFormat::objects;
   if ((data[0] & 2) != 0) options.separator = "\n\n";
   constexpr InvalidText kInvalid[] = {InvalidText::refuse, InvalidText::replace, InvalidText::keep, InvalidText::keep};
   options.invalid = kInvalid[(data[0] >> 2) & 3];
   if ((data[0] & 16) != 0) options.longest = 16;
   constexpr size_t kMost = size_t{1} << 22;  // of a small file's text: compression may claim more than a run has time for
-  const size_t most = options.invalid != InvalidText::refuse ? 3 * options.longest : options.longest;  // U+FFFD has three bytes
+  const size_t whole = options.format == vitrine::TextFormat::objects ? size_t{300} << 20 : options.longest;
+  const size_t most = options.invalid != InvalidText::refuse ? 3 * whole : whole;  // U+FFFD has three bytes
   size_t bytes = 0;
   bool inside = false;
   try {

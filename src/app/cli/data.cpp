@@ -20,6 +20,7 @@
 #include "tokenizer/load.h"
 #include "train/data/characters.h"
 #include "train/data/conversations.h"
+#include "train/data/forms.h"
 #include "train/data/prepare.h"
 
 namespace vitrine::cli {
@@ -32,7 +33,7 @@ struct DataArguments {
   DocumentFlags documents;
   std::string tokenizer, out, check, show, template_path;
   int64_t threads = 0, seed = 0, count = 3;
-  bool no_special = false, json = false, chat = false, preferences = false, prompts = false;
+  bool no_special = false, json = false, chat = false, preferences = false, prompts = false, as_messages = false;
   ShardFlags sharing;
 };
 
@@ -112,6 +113,34 @@ void show(const DataArguments& o) {
   if (o.json) print_json({{"content", content_name(data.content())}, {"documents", documents}});
 }
 
+const char* flag_of(DataContent content) {
+  return content == DataContent::conversations ? "--chat" : content == DataContent::preferences ? "--preferences" : "--prompts";
+}
+
+// Of the first object. Null: there is none. Errors: InputError naming its line, as form_of().
+const DataForm* form_of_first(const std::vector<std::string>& files, const PrepareOptions& options) {
+  const std::optional<FirstObject> first = first_object(files, options.text.invalid);
+  if (!first) return nullptr;
+  try {
+    return &form_of(object_of(first->json, options.content), options.content);
+  } catch (const InputError& error) {
+    throw InputError(first->where + ": " + error.what());
+  }
+}
+
+// Errors: UsageError for objects without a text that are of a form which another flag reads.
+void check_text(const std::vector<std::string>& files, const TextOptions& text) {
+  if (!reads_json_lines(files.front(), text.format)) return;
+  const std::optional<FirstObject> first = first_object({files.front()}, text.invalid);
+  if (!first || !OrderedJson::accept(first->json)) return;
+  const OrderedJson object = OrderedJson::parse(first->json);
+  if (!object.is_object() || object.contains(text.key)) return;
+  for (const DataForm& form : kDataForms)
+    if (find_form(object, form.content) == &form)
+      throw UsageError(fmt::format("{}: has {}, the form {}. Read it with {}, or name the key of a text with --key.",
+                                   first->where, named_keys(object), form.expected, flag_of(form.content)));
+}
+
 void run_data(DataArguments o) {
   if (!o.check.empty()) {
     if (!o.prepare.files.empty() || !o.out.empty()) throw UsageError("--check reads one folder and takes no FILES and no --out.");
@@ -132,6 +161,7 @@ void run_data(DataArguments o) {
   read_document_flags(files, o.prepare.text, o.documents);
   if (!o.template_path.empty() && !o.chat && !o.preferences && !o.prompts)
     throw UsageError("--template goes with --chat, --preferences or --prompts.");
+  if (!o.chat && !o.preferences && !o.prompts) check_text(files, o.prepare.text);
   o.prepare.special = !o.no_special;
   o.prepare.seed = static_cast<uint64_t>(o.seed);
 
@@ -145,16 +175,16 @@ void run_data(DataArguments o) {
     const auto engine = std::make_shared<const Engine>(model_or_shipped(o.tokenizer), EngineOptions{.threads = 1});
     const auto source = o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20));
     tokenizer = std::shared_ptr<const Tokenizer>(engine, &engine->tokenizer());
-    const std::string chat_template = source ? *source : chat_template_of(engine->opened()).value_or("");
-    if (!chat_template.empty()) tokenizer_files[kTemplateName] = chat_template;
-    identity.emplace_back("template", hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(chat_template)))));
-    const auto read_as = [&](DataContent content, auto encoder) {
-      o.prepare.content = content;
-      o.prepare.encode_line = encoder(engine, source, o.template_path);
-    };
-    if (o.chat) read_as(DataContent::conversations, &conversation_encoder);
-    if (o.preferences) read_as(DataContent::preferences, &preference_encoder);
-    if (o.prompts) read_as(DataContent::prompts, &prompt_encoder);
+    o.prepare.content = o.chat ? DataContent::conversations : o.preferences ? DataContent::preferences : DataContent::prompts;
+    const LineReading reading = read_lines(engine, {.content = o.prepare.content,
+                                                    .form = form_of_first(files, o.prepare),
+                                                    .chat_template = source,
+                                                    .called = o.template_path,
+                                                    .as_messages = o.as_messages});
+    o.prepare.encode_line = reading.encode;
+    if (!reading.chat_template.empty()) tokenizer_files[kTemplateName] = reading.chat_template;
+    identity.emplace_back("template", hexadecimal(add_to_fingerprint(0, std::as_bytes(std::span(reading.chat_template)))));
+    identity.emplace_back("as_messages", o.as_messages ? "1" : "0");
   } else if (o.tokenizer == kCharacters) {
     tokenizer_files = character_tokenizer_files(characters_of(files, o.prepare.text));
     tokenizer = tokenizer_from_json(tokenizer_files.at("tokenizer.json"), "the vocabulary of characters", {});
@@ -224,9 +254,12 @@ Action define_data(CLI::App& app) {
   app.add_option("--check", o->check, "Instead: check such a folder (OUT/train) against its checksums")
       ->type_name("FOLDER")
       ->check(not_empty());
-  app.add_flag("--chat", o->chat,
-               "Lines of {\"messages\": […]}: conversations, rendered with the model's chat template; only the assistant's "
-               "turns are scored");
+  app.add_flag(
+      "--chat", o->chat,
+      "JSON lines, or a JSON list, of conversations (\"messages\", or ShareGPT's \"conversations\"), of \"prompt\" and "
+      "\"completion\", or of Alpaca's \"instruction\", \"input\" and \"output\"; only what the assistant says is scored");
+  app.add_flag("--as-messages", o->as_messages,
+               "Prompts and completions that are texts, and Alpaca's, become messages of the chat template");
   app.add_flag("--preferences", o->preferences,
                "Lines of {\"prompt\", \"chosen\", \"rejected\"}, texts or messages: pairs of answers, for dpo, cpo and orpo");
   app.add_flag("--prompts", o->prompts,
@@ -247,7 +280,7 @@ Action define_data(CLI::App& app) {
     app.get_option("--check")->excludes(app.get_option(name));
   for (const char* name :
        {"--check", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special", "--replace-invalid", "--seed",
-        "--chat", "--preferences", "--prompts", "--template", "--shard", "--join"})
+        "--chat", "--as-messages", "--preferences", "--prompts", "--template", "--shard", "--join"})
     app.get_option("--show")->excludes(app.get_option(name));
   app.get_option("--count")->needs(app.get_option("--show"));
   CLI::Option *chat = app.get_option("--chat"), *preferences = app.get_option("--preferences"),
@@ -257,6 +290,7 @@ Action define_data(CLI::App& app) {
   for (CLI::Option* lines : {chat, preferences, prompts})
     for (const char* name : {"--check", "--key", "--format", "--document", "--no-special"}) lines->excludes(app.get_option(name));
   app.get_option("--template")->excludes(app.get_option("--check"));
+  app.get_option("--as-messages")->needs(chat);
   return [o] { run_data(*o); };
 }
 

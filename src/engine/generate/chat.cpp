@@ -38,14 +38,13 @@ bool inside(const std::vector<TextSpan>& input, size_t begin, size_t end) {
 }
 
 // What follows `announced`, the conversation up to where the assistant's turn begins.
-TextSpan answer_in(const std::string& text, const std::string& announced) {
+TextSpan answer_in(const std::string& text, const std::string& announced, const char* advice) {
   if (text.starts_with(announced)) return {announced.size(), text.size()};
   const size_t at =
       static_cast<size_t>(std::mismatch(text.begin(), text.end(), announced.begin(), announced.end()).first - text.begin());
   throw InputError("the chat template writes \"" + text.substr(at, 40) + "\" at byte " + std::to_string(at) +
                    " of a conversation with the assistant's turn, and \"" + announced.substr(at, 40) +
-                   "\" before that turn is there, so it cannot be told what the assistant said. Put {% generation %} and "
-                   "{% endgeneration %} around its turns in the template");
+                   "\" before that turn is there, so it cannot be told what the assistant said. " + advice);
 }
 
 }  // namespace
@@ -179,7 +178,8 @@ std::vector<MaskedIds> ChatFormat::masked(const OrderedJson& messages, const Ord
       OrderedJson after = before;
       after.push_back(messages[i]);
       Turn turn{render(after, tools, false), {}};
-      turn.said = answer_in(turn.text.text, render(before, tools, true).text);
+      turn.said = answer_in(turn.text.text, render(before, tools, true).text,
+                            "Put {% generation %} and {% endgeneration %} around its turns in the template");
       rewritten |= !whole.text.starts_with(turn.text.text);
       turns.push_back(std::move(turn));
     }
@@ -198,8 +198,14 @@ std::vector<MaskedIds> ChatFormat::masked(const OrderedJson& messages, const Ord
 MaskedIds ChatFormat::answered(const OrderedJson& prompt, const OrderedJson& answer, const OrderedJson& tools) const {
   OrderedJson all = prompt;
   for (const OrderedJson& message : answer) all.push_back(message);
-  const Rendered whole = render(all, tools, false);
-  return marked(whole, {answer_in(whole.text, render(prompt, tools, true).text)});
+  const Rendered whole = render(all, tools, false), announced = render(prompt, tools, true);
+  answer_in(whole.text, announced.text, "Give another template with --template");
+  const std::vector<int32_t> before = ids_of(announced);
+  MaskedIds masked{ids_of(whole), {}};
+  const auto said = std::mismatch(masked.ids.begin(), masked.ids.end(), before.begin(), before.end()).first;
+  masked.said.assign(static_cast<size_t>(said - masked.ids.begin()), 0);
+  masked.said.resize(masked.ids.size(), 1);
+  return masked;
 }
 
 }  // namespace vitrine

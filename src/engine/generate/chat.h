@@ -60,7 +60,9 @@ class ChatFormat {
   /// Errors: InputError as ids(), and for a template that does not begin a turn as it announces it.
   std::vector<MaskedIds> masked(const OrderedJson& messages, const OrderedJson& tools = nullptr) const;
 
-  /// `answer`, messages that follow those of `prompt`, with all of them marked as said. Errors: as masked().
+  /// `answer`, messages that follow those of `prompt`, with all of them marked as said: what comes after the ids that the prompt
+  /// and both together begin with. Errors: InputError as ids(), and for a template that writes the prompt otherwise where the
+  /// answer follows.
   MaskedIds answered(const OrderedJson& prompt, const OrderedJson& answer, const OrderedJson& tools = nullptr) const;
 
  private:

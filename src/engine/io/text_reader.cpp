@@ -105,7 +105,7 @@ std::string keys_of(const Json& object) {
 }  // namespace
 
 bool reads_json_lines(std::string_view path, TextFormat format) {
-  if (format != TextFormat::by_name) return format == TextFormat::jsonl;
+  if (format != TextFormat::by_name) return format != TextFormat::text;
   for (const std::string_view end : {".gz", ".zst"})
     if (path.ends_with(end)) path.remove_suffix(end.size());
   return path.ends_with(".jsonl") || path.ends_with(".ndjson");
@@ -114,7 +114,7 @@ bool reads_json_lines(std::string_view path, TextFormat format) {
 TextReader::TextReader(const std::string& path, TextOptions options)
     : path_(path), options_(std::move(options)), stream_(ByteStream::open(path)) {
   if (options_.longest < 16) throw UsageError("a piece of text must be allowed at least 16 bytes");
-  jsonl_ = reads_json_lines(path, options_.format);
+  if (reads_json_lines(path, options_.format)) layout_ = Layout::json;
 }
 
 // Reads until `wanted` bytes are there or the file ends; whether they are there.
@@ -139,11 +139,11 @@ void TextReader::consume(size_t n) {
   begin_ += n;
 }
 
-// Fills the piece with `text`, which begins in line_.
-void TextReader::give(TextPiece& piece, std::string_view text, bool ends) {
+// Fills the piece with `text`, which begins in that line.
+void TextReader::give(TextPiece& piece, std::string_view text, uint64_t line, bool ends) {
   piece.begins = !inside_;
   piece.ends = ends;
-  piece.line = line_;
+  piece.line = line;
   inside_ = !ends;
   const size_t valid = valid_utf8_prefix(text);
   if (valid == text.size() || options_.invalid == InvalidText::keep) {
@@ -151,8 +151,7 @@ void TextReader::give(TextPiece& piece, std::string_view text, bool ends) {
   } else if (options_.invalid == InvalidText::replace) {
     piece.text = utf8_lossy(text);
   } else {
-    const uint64_t line =
-        line_ + static_cast<uint64_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n'));
+    line += static_cast<uint64_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(valid), '\n'));
     refuse_byte(text[valid], place(line));
   }
 }
@@ -185,7 +184,7 @@ bool TextReader::next_text(TextPiece& piece) {
     const size_t size = std::min(end, text.size());
     if (size > options_.longest) {
       const size_t cut = cut_of(text.substr(0, size), options_);
-      give(piece, text.substr(0, cut), false);
+      give(piece, text.substr(0, cut), line_, false);
       consume(cut);
       return true;
     }
@@ -193,14 +192,14 @@ bool TextReader::next_text(TextPiece& piece) {
     if (!separator.empty())
       while (shown > 0 && is_line_end(text[shown - 1])) --shown;
     const bool empty = shown == 0 && !inside_;
-    if (!empty) give(piece, text.substr(0, shown), true);
+    if (!empty) give(piece, text.substr(0, shown), line_, true);
     consume(end == std::string_view::npos ? size : size + separator.size());
     if (!empty) return true;
   }
 }
 
-// The text of the next line that has one.
-bool TextReader::next_line(std::string& text) {
+// The next line that is not blank; without its end. It is valid until more is read.
+bool TextReader::next_line(std::string_view& line) {
   while (true) {
     size_t scanned = 0, newline = std::string_view::npos;
     while ((newline = rest().find('\n', scanned)) == std::string_view::npos) {
@@ -208,44 +207,137 @@ bool TextReader::next_line(std::string& text) {
       if (scanned > kLongestLine) throw FileError(place(line_), "is longer than 256 MiB; expected one JSON object a line");
       if (!fill(scanned + 1)) break;
     }
-    const std::string_view line = rest().substr(0, newline);
+    line = rest().substr(0, newline);
     if (line.empty() && newline == std::string_view::npos) return false;
-    const std::string where = place(line_);
-    const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
-    if (!blank) {
-      const bool replace = options_.invalid != InvalidText::refuse;
-      if (const size_t valid = replace ? line.size() : valid_utf8_prefix(line); valid < line.size())
-        refuse_byte(line[valid], where);
-      Json object = object_of(line, where, replace);
-      if (!object.is_object())
-        throw FileError(where,
-                        "is no JSON object; expected one a line, such as {\"" + options_.key + "\": \"Once upon a time\"}");
-      const auto found = object.find(options_.key);
-      if (found == object.end())
-        throw FileError(
-            where, "has no key \"" + options_.key + "\"; its keys are " + keys_of(object) + ". Name the one that holds the text");
-      if (!found->is_string())
-        throw FileError(where,
-                        "has a JSON " + std::string(found->type_name()) + " under \"" + options_.key + "\"; expected a string");
-      text = std::move(found->get_ref<std::string&>());
-    }
-    begin_ += newline == std::string_view::npos ? line.size() : newline + 1;
-    if (!blank && !text.empty()) return true;
-    ++line_;
+    document_line_ = line_;
+    consume(newline == std::string_view::npos ? line.size() : newline + 1);
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) return true;
   }
 }
 
+// Moves to the next byte of JSON that is not white space; false at the end of the file.
+bool TextReader::skip_white() {
+  while (fill(1)) {
+    const size_t white = std::min(rest().find_first_not_of(" \t\r\n"), rest().size());
+    consume(white);
+    if (!rest().empty()) return true;
+  }
+  return false;
+}
+
+// Of the object that begins here. What is between its braces is not checked.
+size_t TextReader::object_size() {
+  size_t depth = 0, at = 0;
+  for (bool in_string = false;; ++at) {
+    if (at >= rest().size() && !fill(at + 1))
+      throw FileError(place(line_), "begins an object that the file does not end. Was the file copied completely?");
+    if (at > kLongestLine) throw FileError(place(line_), "begins an object of more than 256 MiB");
+    const char c = rest()[at];
+    if (in_string) {
+      if (c == '\n') throw FileError(place(line_), "begins an object with a string that does not end in its line");
+      if (c == '\\') ++at;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return at + 1;
+    }
+  }
+}
+
+// The next object of a list. It is valid until more is read.
+bool TextReader::next_of_list(std::string_view& object) {
+  const auto unexpected = [&](const char* expected) {
+    return FileError(
+        place(line_),
+        "holds " + (rest()[0] >= ' ' && rest()[0] <= '~' ? "'" + std::string(1, rest()[0]) + "'" : std::string("another byte")) +
+            " where " + expected);
+  };
+  const auto ends_early = [&] {
+    return FileError(place(line_), "the list of objects does not end. Was the file copied completely?");
+  };
+  if (!skip_white()) {
+    if (layout_ == Layout::after_list) return false;
+    throw ends_early();
+  }
+  if (layout_ == Layout::after_list) throw unexpected("the file was expected to end, after its list of objects");
+  const bool first = layout_ == Layout::json;
+  if (first) {  // at [
+    consume(1);
+    layout_ = Layout::list;
+    if (!skip_white()) throw ends_early();
+  }
+  if (rest()[0] == ']') {
+    consume(1);
+    layout_ = Layout::after_list;
+    return next_of_list(object);
+  }
+  if (!first) {
+    if (rest()[0] != ',') throw unexpected("a list of objects was expected to go on with , or to end with ]");
+    consume(1);
+    if (!skip_white()) throw ends_early();
+  }
+  if (rest()[0] != '{') throw unexpected("an object was expected to begin with {; the file is read as a list of objects");
+  document_line_ = line_;
+  const size_t size = object_size();
+  object = rest().substr(0, size);
+  consume(size);
+  return true;
+}
+
+// The next line of JSON lines, or the next object of a list. Whether it is one at all is not checked.
+bool TextReader::next_object(std::string_view& object) {
+  if (layout_ == Layout::json) {
+    if (fill(3) && rest().starts_with("\xef\xbb\xbf")) begin_ += 3;  // a byte order mark
+    size_t white = 0;
+    while ((white = rest().find_first_not_of(" \t\r\n")) == std::string_view::npos && fill(rest().size() + 1)) {
+    }
+    if (white == std::string_view::npos || rest()[white] != '[') layout_ = Layout::lines;
+  }
+  return layout_ == Layout::lines ? next_line(object) : next_of_list(object);
+}
+
+// Makes the next object's text the document.
+bool TextReader::next_json() {
+  std::string_view json;
+  while (next_object(json)) {
+    const std::string where = place(document_line_);
+    const bool replace = options_.invalid != InvalidText::refuse;
+    if (const size_t valid = replace ? json.size() : valid_utf8_prefix(json); valid < json.size())
+      refuse_byte(json[valid], where);
+    if (options_.format == TextFormat::objects) {
+      document_ = replace ? without_lone_surrogates(utf8_lossy(json)) : std::string(json);
+      std::replace_if(document_.begin(), document_.end(), is_line_end, ' ');  // between values: strings hold none
+      return true;
+    }
+    Json object = object_of(json, where, replace);
+    if (!object.is_object())
+      throw FileError(where, "is no JSON object; expected one a line, such as {\"" + options_.key + "\": \"Once upon a time\"}");
+    const auto found = object.find(options_.key);
+    if (found == object.end())
+      throw FileError(
+          where, "has no key \"" + options_.key + "\"; its keys are " + keys_of(object) + ". Name the one that holds the text");
+    if (!found->is_string())
+      throw FileError(where,
+                      "has a JSON " + std::string(found->type_name()) + " under \"" + options_.key + "\"; expected a string");
+    document_ = std::move(found->get_ref<std::string&>());
+    if (!document_.empty()) return true;
+  }
+  return false;
+}
+
 bool TextReader::next(TextPiece& piece) {
-  if (!jsonl_) return next_text(piece);
+  if (layout_ == Layout::text) return next_text(piece);
   if (!inside_) {
-    if (document_begin_ > 0) ++line_;  // a document was given out before: its line is behind us
     document_begin_ = 0;
-    if (!next_line(document_)) return false;
+    if (!next_json()) return false;
   }
   const std::string_view left = std::string_view(document_).substr(document_begin_);
-  const bool whole = left.size() <= options_.longest;
+  const bool whole = options_.format == TextFormat::objects || left.size() <= options_.longest;
   const std::string_view part = whole ? left : left.substr(0, cut_of(left, options_));
-  give(piece, part, whole);
+  give(piece, part, document_line_, whole);
   document_begin_ += part.size();
   return true;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Documents out of text files of any size, a piece at a time: plain text, or JSON lines; as they are, as .gz or .zst.
+// Documents out of text files of any size, a piece at a time: plain text, JSON lines or a JSON list; as they are, as .gz or .zst.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,7 +13,8 @@ namespace vitrine {
 enum class TextFormat : uint8_t {
   by_name,  // JSON lines if the name, without .gz or .zst, ends in .jsonl or .ndjson; else text
   text,
-  jsonl,  // one object a line
+  jsonl,    // one object a line, or a list of objects
+  objects,  // the same; a piece is a whole object, as JSON without line ends
 };
 
 enum class InvalidText : uint8_t {  // bytes that are not UTF-8
@@ -47,7 +48,7 @@ struct TextPiece {
 ///
 /// Text       with a separator, line ends around it belong to no document, and documents without a character are passed over;
 ///            without one, the file is the document, byte for byte.
-/// JSON lines an empty text and a blank line are passed over.
+/// JSON lines an empty text and a blank line are passed over. A file that begins with [ is a list, whose objects may span lines.
 /// A long document is cut before a line end or space that follows a letter or digit of ASCII, where no byte-level vocabulary
 /// joins bytes to a token, or a character beyond ASCII, where few do (`。\n`); at any character where half a piece holds none.
 /// The pieces joined are the document.
@@ -58,7 +59,7 @@ class TextReader {
 
   /// The next piece; false after the last one.
   /// Errors: FileError naming the line for text that is not UTF-8, for a line that is no JSON object with a string under the
-  /// key, and for a line of more than 256 MiB; as ByteStream::read.
+  /// key, for a line or object of more than 256 MiB, and for a list that ends too early; as ByteStream::read.
   bool next(TextPiece& piece);
 
   uint64_t consumed() const { return stream_->consumed(); }  // bytes of the file that were read
@@ -66,24 +67,36 @@ class TextReader {
 
  private:
   bool next_text(TextPiece& piece);
-  bool next_line(std::string& text);
+  bool next_json();
+  bool next_object(std::string_view& object);
+  bool next_line(std::string_view& line);
+  bool next_of_list(std::string_view& object);
+  bool skip_white();
+  size_t object_size();
   bool fill(size_t wanted);
   std::string_view rest() const { return std::string_view(buffer_).substr(begin_); }
   void consume(size_t n);
   size_t blank_size(size_t blank) const;
-  void give(TextPiece& piece, std::string_view text, bool ends);
+  void give(TextPiece& piece, std::string_view text, uint64_t line, bool ends);
   std::string place(uint64_t line) const { return path_ + " line " + std::to_string(line); }
 
   std::string path_;
   TextOptions options_;
-  bool jsonl_ = false;
+  enum class Layout : uint8_t {
+    text,
+    json,
+    lines,
+    list,
+    after_list
+  } layout_ = Layout::text;  // json: lines or list, not yet read
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;  // bytes [begin_, …) are read and not yet given out
   size_t begin_ = 0;
-  bool at_end_ = false;   // of the file
-  bool inside_ = false;   // of a document of which a part was given out
-  uint64_t line_ = 1;     // of the file at begin_
-  std::string document_;  // JSON lines: the running line's text
+  bool at_end_ = false;         // of the file
+  bool inside_ = false;         // of a document of which a part was given out
+  uint64_t line_ = 1;           // of the file at begin_
+  std::string document_;        // JSON: the running object's text
+  uint64_t document_line_ = 0;  // in which that object begins
   size_t document_begin_ = 0;
 };
 

@@ -59,6 +59,39 @@ TEST_F(ChatData, ShowsWhatIsLearned) {
   EXPECT_CONTAINS(vitrine({"data", "--show", scratch / "pairs/train"}).out, "pair 0, rejected: ");
 }
 
+TEST_F(ChatData, ReadsTheFormsOfFineTuning) {
+  const auto shown = [&](const std::string& name, const std::string& lines, const std::vector<std::string>& flags) {
+    std::vector<std::string> words = {"data", scratch.write(name, lines), "--chat", "--out", scratch / "forms"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Outcome made = vitrine(words);
+    EXPECT_EQ(made.code, 0) << made.err;
+    return vitrine({"data", "--show", scratch / "forms/train"}).out;
+  };
+  const std::vector<std::string> with_template = {"--template", scratch / "chat.jinja"};
+  const std::string alpaca =
+      "[\n  {\"instruction\": \"Why?\",\n   \"output\": \"So.\"},\n  {\"instruction\": \"How?\", \"output\": \"By foot.\"}\n]\n";
+  EXPECT_CONTAINS(shown("alpaca.json", alpaca, {}), "### Response:\n⟦By foot.<eos>⟧");
+  EXPECT_CONTAINS(read_file(scratch / "forms/chat_template.jinja"), "### Instruction:");
+  EXPECT_CONTAINS(shown("alpaca.json", alpaca, with_template), "assistant:\n⟦By foot.<eos>");
+  EXPECT_CONTAINS(shown("completions.jsonl", R"({"prompt": "The fox", "completion": " ran."})", {}), "The fox⟦ ran.<eos>⟧");
+  EXPECT_CONTAINS(shown("completions.jsonl", R"({"prompt": "The fox", "completion": "ran."})",
+                        {"--as-messages", "--template", scratch / "chat.jinja"}),
+                  "user:\nThe fox<eos>\nassistant:\n⟦ran.<eos>");
+  const std::string sharegpt = R"({"conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]})";
+  EXPECT_CONTAINS(shown("sharegpt.jsonl", sharegpt, with_template), "user:\nWhy?<eos>\nassistant:\n⟦So.<eos>");
+
+  const std::string mixed = scratch.write("mixed.jsonl", sharegpt + "\n\n" + R"({"instruction": "a", "output": "b"})" + "\n");
+  expect_refused({"data", mixed, "--chat", "--template", scratch / "chat.jinja", "--out", scratch / "no"},
+                 {"mixed.jsonl line 3: has the keys \"instruction\", \"output\", the form",
+                  "the files begin with the form {\"conversations\""});
+  expect_refused({"data", mixed, "--out", scratch / "no"},
+                 {"mixed.jsonl line 1: has the keys \"conversations\"", "Read it with --chat"});
+  expect_refused({"data", scratch / "pairs.jsonl", "--out", scratch / "no"}, {"Read it with --preferences"});
+  expect_refused({"data", scratch.write("one.jsonl", "{\"a\": 1}"), "--chat", "--out", scratch / "no"},
+                 {"one.jsonl line 1: has the keys \"a\"; expected one of these forms"});
+  expect_refused({"data", scratch / "pairs.jsonl", "--as-messages", "--out", scratch / "no"}, {"--chat"});
+}
+
 TEST_F(ChatData, RefusesWhatDoesNotGoTogether) {
   const std::string chats = scratch / "chats.jsonl", out = scratch / "no";
   expect_refused({"data", chats, "--chat", "--out", out}, {"has no chat template"});
@@ -68,7 +101,7 @@ TEST_F(ChatData, RefusesWhatDoesNotGoTogether) {
   expect_refused({"data", chats, "--template", scratch / "chat.jinja", "--out", out}, {"--template goes with --chat"});
   expect_refused({"data", "--show", scratch / "nothing"}, {"index.json"});
   expect_refused({"data", scratch / "pairs.jsonl", "--chat", "--template", scratch / "chat.jinja", "--out", out},
-                 {"pairs.jsonl line 1: has no \"messages\""});
+                 {"pairs.jsonl line 1: has the keys \"prompt\", \"chosen\", \"rejected\"; expected one of these forms"});
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 

@@ -194,6 +194,51 @@ TEST(TextReader, ReadsJsonLines) {
             (std::vector<std::string>{document, "z"}));
 }
 
+TEST(TextReader, ReadsAListOfObjects) {
+  const Scratch scratch;
+  const std::string list =
+      "\xef\xbb\xbf \n[\n  {\"text\": \"one [{\",\n   \"of\": [{}, {\"a\": \"\\\"}\"}]},\n{\"text\": \"\"} , {\"text\": "
+      "\"two\"}\n]\n\n";
+  for (const std::string& file : {scratch.write("a.jsonl", list), scratch.write("a.jsonl.gz", gzip(list))}) {
+    const auto pieces = pieces_of(file);
+    ASSERT_EQ(pieces.size(), 2u);
+    EXPECT_EQ(pieces[0].text, "one [{");
+    EXPECT_EQ(pieces[0].line, 3u);
+    EXPECT_EQ(pieces[1].text, "two");
+    EXPECT_EQ(pieces[1].line, 5u);
+  }
+  EXPECT_TRUE(pieces_of(scratch.write("b.jsonl", "[ ]")).empty());
+  EXPECT_EQ(
+      documents_of(scratch.write("c.json", list), {.format = TextFormat::objects}),
+      (std::vector<std::string>{R"({"text": "one [{",    "of": [{}, {"a": "\"}"}]})", R"({"text": ""})", R"({"text": "two"})"}));
+  EXPECT_EQ(documents_of(scratch.write("d.json", "{\"a\": 1}\r\n\n{\"a\": 2}"), {.format = TextFormat::objects}),
+            (std::vector<std::string>{"{\"a\": 1} ", "{\"a\": 2}"}));
+  EXPECT_EQ(documents_of(scratch.write("e.json", "[{\"a\": \"\xff\\ud800\"}]"),
+                         {.format = TextFormat::objects, .invalid = InvalidText::replace}),
+            std::vector<std::string>{"{\"a\": \"\xEF\xBF\xBD\\ufffd\"}"});
+  std::string many = "[";  // over the border of what is read at once
+  for (int i = 0; i < 30'000; ++i)
+    many += (i == 0 ? "" : ",\n") + std::string("{\"text\": \"number ") + std::to_string(i) + "\"}";
+  const std::vector<std::string> numbers = documents_of(scratch.write("f.jsonl", many + "]"));
+  ASSERT_EQ(numbers.size(), 30'000u);
+  EXPECT_EQ(numbers.back(), "number 29999");
+
+  const auto message = [&](const std::string& content) {
+    return message_of<FileError>([&] { pieces_of(scratch.write("x.jsonl", content)); });
+  };
+  EXPECT_CONTAINS(message("[{\"text\": \"a\"}\n"), "x.jsonl line 2: the list of objects does not end");
+  EXPECT_CONTAINS(message("["), "x.jsonl line 1: the list of objects does not end");
+  EXPECT_CONTAINS(message("[{\"text\": \"a\"},"), "the list of objects does not end");
+  EXPECT_CONTAINS(message("[\n{\"text\": \"a\""), "x.jsonl line 2: begins an object that the file does not end");
+  EXPECT_CONTAINS(message("[{\"text\": \"a\n\"}]"), "with a string that does not end in its line");
+  EXPECT_CONTAINS(message("[1]"), "holds '1' where an object was expected to begin with {");
+  EXPECT_CONTAINS(message("[{\"text\": \"a\"} {}]"), "holds '{' where a list of objects was expected to go on with ,");
+  EXPECT_CONTAINS(message("[{\"text\": \"a\"}]\n{}"), "x.jsonl line 2: holds '{' where the file was expected to end");
+  EXPECT_CONTAINS(message("[{\"text\": \"a\" \"b\"}]"), "is not valid JSON");
+  EXPECT_CONTAINS(message("[{\"text\": \"a\"]]"), "is not valid JSON");
+  EXPECT_CONTAINS(message("[{\"text\": \"\xff\"}]"), "byte 0xff is not UTF-8");
+}
+
 TEST(TextReader, SaysWhatIsWrongWithALine) {
   const Scratch scratch;
   const auto message = [&](const std::string& name, const std::string& content, const TextOptions& options = {}) {
@@ -202,7 +247,7 @@ TEST(TextReader, SaysWhatIsWrongWithALine) {
   };
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\", \"id\": 1}\n"),
                   "a.jsonl line 2: has no key \"text\"; its keys are \"body\", \"id\"");
-  EXPECT_CONTAINS(message("a.jsonl", "\n\n[1]\n"), "a.jsonl line 3: is no JSON object");
+  EXPECT_CONTAINS(message("a.jsonl", "\n\n1\n"), "a.jsonl line 3: is no JSON object");
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": 7}\n"), "a.jsonl line 1: has a JSON number under \"text\"; expected a string");
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": []}\n"), "has a JSON array under \"text\"; expected a string");
   EXPECT_CONTAINS(message("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n"), "a.jsonl line 2");

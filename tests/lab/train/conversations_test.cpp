@@ -37,7 +37,7 @@ class Conversations : public testing::Test {
     return parts;
   }
   std::vector<MaskedDocument> chat(const std::string& line, const std::string& source = kTemplate) const {
-    return conversation_encoder(engine, source)(line);
+    return read_lines(engine, {.chat_template = source}).encode(line);
   }
   std::string refusal(const std::string& line, const std::string& source = kTemplate) const {
     return message_of<InputError>([&] { chat(line, source); });
@@ -45,7 +45,7 @@ class Conversations : public testing::Test {
   Prepared prepare(const std::string& lines, const std::string& out) {
     PrepareOptions options{.files = {scratch.write("lines.jsonl", lines)},
                            .content = DataContent::conversations,
-                           .encode_line = conversation_encoder(engine, std::string(kTemplate))};
+                           .encode_line = read_lines(engine, {.chat_template = kTemplate}).encode};
     ThreadPool pool(2);
     return prepare_data(tokenizer(), pool, options, scratch / out);
   }
@@ -67,6 +67,37 @@ TEST_F(Conversations, MasksAreThoseOfTransformers) {
     said += static_cast<size_t>(std::count(got[0].scored.begin(), got[0].scored.end(), 1));
   }
   EXPECT_GT(said, 50u);
+}
+
+// Prompts with completions, Alpaca and ShareGPT, against TRL (tests/golden/train/make_forms.py).
+TEST_F(Conversations, FormsBecomeTheIdsAndLabelsOfTrl) {
+  const OrderedJson gold = OrderedJson::parse(read_file(std::string(VITRINE_GOLDEN) + "/train/forms.json"));
+  ASSERT_EQ(gold.at("cases").size(), 16u);
+  for (const OrderedJson& one : gold.at("cases")) {
+    SCOPED_TRACE(one.at("line").dump());
+    LineOptions options{.as_messages = one.at("as_messages").get<bool>()};
+    // Alpaca has a template of its own, unless another is wanted.
+    if (options.as_messages || !one.at("line").contains("instruction")) options.chat_template = gold.at("template");
+    const std::vector<MaskedDocument> got = read_lines(engine, options).encode(one.at("line").dump());
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].ids, one.at("ids").get<std::vector<int32_t>>());
+    EXPECT_EQ(got[0].scored, one.at("scored").get<std::vector<uint8_t>>());
+  }
+}
+
+TEST_F(Conversations, FormsKeepTheirTemplate) {
+  EXPECT_EQ(read_lines(engine, {.form = &kCompletionForm}).chat_template, "");
+  EXPECT_EQ(read_lines(engine, {.form = &kShareGptForm, .chat_template = kTemplate}).chat_template, kTemplate);
+  const std::string alpaca = read_lines(engine, {.form = &kAlpacaForm}).chat_template;
+  EXPECT_EQ(alpaca, alpaca_template(tokenizer()));
+  EXPECT_EQ(read_lines(engine, {.form = &kAlpacaForm, .chat_template = kTemplate}).chat_template, kTemplate);
+  // A chat goes on in the form that was learned.
+  const ChatFormat format(*engine, alpaca);
+  EXPECT_EQ(format.text({{"user", "Why?"}, {"assistant", "So."}, {"user", "And then?"}}).text,
+            "<bos>Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+            "### Instruction:\nWhy?\n\n### Response:\nSo.<eos>\n\n### Instruction:\nAnd then?\n\n### Response:\n");
+  EXPECT_EQ(format.text({{"system", "Be brief."}, {"user", "Why?"}}).text,
+            "<bos>Be brief.\n\n### Instruction:\nWhy?\n\n### Response:\n");
 }
 
 // Without {% generation %} the turns are found by what they add; the marks of both ways agree but for the line end.
@@ -104,9 +135,10 @@ TEST_F(Conversations, ManyValuesOfALine) {  // each object was once compared wit
 }
 
 TEST_F(Conversations, NamesWhatIsWrong) {
-  EXPECT_CONTAINS(refusal("{"), "the JSON: is not valid JSON: it is truncated after 1 bytes; expected {\"messages\"");
-  EXPECT_CONTAINS(refusal("[1]"), "is array; expected");
-  EXPECT_CONTAINS(refusal("{\"text\": 1}"), "has no \"messages\"");
+  EXPECT_CONTAINS(refusal("{"),
+                  "the JSON: is not valid JSON: it is truncated after 1 bytes; expected one of these forms: {\"messages\"");
+  EXPECT_CONTAINS(refusal("[1]"), "is array; expected one of");
+  EXPECT_CONTAINS(refusal("{\"text\": 1}"), "has the keys \"text\"; expected one of");
   EXPECT_CONTAINS(refusal("{\"messages\": []}"), "\"messages\" is empty");
   EXPECT_CONTAINS(refusal("{\"messages\": [{\"from\": \"human\"}]}"), "\"messages\" holds {\"from\":\"human\"}; expected a list");
   EXPECT_CONTAINS(refusal("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}"), "no message has the role \"assistant\"");
@@ -115,7 +147,30 @@ TEST_F(Conversations, NamesWhatIsWrong) {
   EXPECT_CONTAINS(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})",
                           "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}?{% endif %}"),
                   "Put {% generation %} and {% endgeneration %} around its turns");
-  EXPECT_CONTAINS(message_of<InputError>([&] { conversation_encoder(engine); }), "has no chat template");
+  EXPECT_CONTAINS(
+      message_of<InputError>([&] { read_lines(engine, {}).encode(R"({"messages": [{"role": "assistant", "content": "b"}]})"); }),
+      "holds messages, and the model has no chat template");
+}
+
+TEST_F(Conversations, NamesWhatIsWrongWithAForm) {
+  EXPECT_CONTAINS(refusal(R"({"instruction": "a", "response": "b"})"),
+                  "has the keys \"instruction\", \"response\"; expected one of these forms: {\"messages\": [{\"role\"");
+  EXPECT_CONTAINS(refusal("{}"), "has no key; expected one of");
+  EXPECT_CONTAINS(refusal(R"({"prompt": "a", "completion": [1]})"), "\"prompt\" is string and \"completion\" is array");
+  EXPECT_CONTAINS(refusal(R"({"prompt": [], "completion": []})"), "\"prompt\" is empty; expected a list of messages");
+  EXPECT_CONTAINS(refusal(R"({"instruction": "a", "output": 1})"), "\"output\" is number; expected a text");
+  EXPECT_CONTAINS(refusal(R"({"instruction": "a", "output": "b", "history": [["c", "d"]]})"), "has \"history\"");
+  EXPECT_CONTAINS(refusal(R"({"conversations": [{"from": "narrator", "value": "a"}]})"),
+                  "a turn from \"narrator\"; expected one of \"human\", \"user\", \"gpt\"");
+  EXPECT_CONTAINS(refusal(R"({"conversations": [{"from": "human"}]})"), "\"conversations\" holds {\"from\":\"human\"}; expected");
+  EXPECT_CONTAINS(refusal(R"({"conversations": [{"from": "human", "value": "a"}]})"), "no message has the role \"assistant\"");
+  EXPECT_CONTAINS(refusal(R"({"messages": [{"role": "assistant", "content": "b"}], "tools": "["})"),
+                  "\"tools\": is not valid JSON");
+  const LineReading alpaca = read_lines(engine, {.form = &kAlpacaForm, .chat_template = kTemplate});
+  EXPECT_CONTAINS(
+      message_of<InputError>([&] { alpaca.encode(R"({"prompt": "a", "completion": "b"})"); }),
+      "has the keys \"prompt\", \"completion\", the form {\"prompt\": …, \"completion\": …}; the files begin with the form "
+      "{\"instruction\"");
 }
 
 TEST_F(Conversations, FilesKeepTheMasks) {

@@ -19,6 +19,10 @@
 namespace vitrine {
 namespace {
 
+LineEncoder preference_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {}) {
+  return read_lines(std::move(engine), {.content = DataContent::preferences, .chat_template = source}).encode;
+}
+
 std::string folder() { return std::string(VITRINE_GOLDEN) + "/train/"; }
 std::string llama() { return std::string(VITRINE_GOLDEN) + "/models/llama/model"; }
 
@@ -77,7 +81,8 @@ TEST(Preferences, MessagesGoThroughTheTemplate) {
     EXPECT_EQ(engine->tokenizer().decode(said), k == 0 ? "good\n" : "bad\n");
   }
   const auto refused = [&](const std::string& line) { return message_of<InputError>([&] { encode(line); }); };
-  EXPECT_CONTAINS(refused(R"({"prompt": "a", "chosen": "b"})"), "has no \"rejected\"");
+  EXPECT_CONTAINS(refused(R"({"prompt": "a", "chosen": "b"})"),
+                  "has the keys \"prompt\", \"chosen\"; expected {\"prompt\": …, \"chosen\": …, \"rejected\": …}");
   EXPECT_CONTAINS(refused("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": [" + bad + "]}"), "are of different kinds");
   EXPECT_CONTAINS(refused("{\"chosen\": [" + good + "], \"rejected\": [" + bad + "]}"), "there is no prompt that they answer");
   EXPECT_CONTAINS(

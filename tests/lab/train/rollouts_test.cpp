@@ -19,8 +19,9 @@ std::string rollouts_model() { return std::string(VITRINE_GOLDEN) + "/models/lla
 void prepare_prompts(const Scratch& scratch, const std::string& lines, const std::string& out) {
   const auto engine = std::make_shared<const Engine>(rollouts_model(), EngineOptions{.threads = 1});
   ThreadPool pool(1);
-  const PrepareOptions options{
-      .files = {scratch.write("lines.jsonl", lines)}, .content = DataContent::prompts, .encode_line = prompt_encoder(engine)};
+  const PrepareOptions options{.files = {scratch.write("lines.jsonl", lines)},
+                               .content = DataContent::prompts,
+                               .encode_line = read_lines(engine, {.content = DataContent::prompts}).encode};
   prepare_data(engine->tokenizer(), pool, options, scratch / out);
 }
 
@@ -46,7 +47,7 @@ TEST(Prompts, KeepTheLinesThatRewardsRead) {
   const auto refused = [&](const std::string& line) {
     return message_of<InputError>([&] { prepare_prompts(scratch, line + "\n", "no"); });
   };
-  EXPECT_CONTAINS(refused(R"({"text": "a"})"), "line 1: has no \"prompt\"");
+  EXPECT_CONTAINS(refused(R"({"text": "a"})"), "line 1: has the keys \"text\"; expected {\"prompt\": …}");
   EXPECT_CONTAINS(refused(R"({"prompt": "a", "completion": "b"})"),
                   "has \"completion\", under which a reward gets what the model wrote");
   EXPECT_CONTAINS(refused(R"({"prompt": [{"role": "user", "content": "a"}]})"), "the model has no chat template");
@@ -63,7 +64,8 @@ TEST(Prompts, MessagesGoThroughTheTemplate) {
   const std::string source =
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}";
   const auto engine = std::make_shared<const Engine>(rollouts_model(), EngineOptions{.threads = 1});
-  const auto documents = prompt_encoder(engine, source)(R"({"prompt": [{"role": "user", "content": "a"}]})");
+  const auto documents = read_lines(engine, {.content = DataContent::prompts, .chat_template = source})
+                             .encode(R"({"prompt": [{"role": "user", "content": "a"}]})");
   ASSERT_EQ(documents.size(), 1u);
   EXPECT_CONTAINS(engine->tokenizer().decode(documents[0].ids), "<user>a<answer>");
   EXPECT_EQ(documents[0].scored, std::vector<uint8_t>(documents[0].ids.size(), 0));

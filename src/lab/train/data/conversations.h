@@ -1,43 +1,52 @@
 #pragma once
-// Lines of JSON that hold conversations or preferences, as ids with the assistant's part marked.
+// Objects of JSON that hold conversations, preferences or prompts, as ids with the part marked that is learned.
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "runtime/engine.h"
+#include "train/data/forms.h"
 #include "train/data/prepare.h"
 
 namespace vitrine {
 
-class ChatFormat;
+struct LineOptions {
+  DataContent content = DataContent::conversations;
+  const DataForm* form = nullptr;                 // that every object must have; null: each its own
+  std::optional<std::string> chat_template = {};  // Jinja, in the place of the model's own
+  std::string called = {};                        // that template in messages
+  bool as_messages = false;  // the texts of prompts with completions, and Alpaca's, become messages of the chat template
+};
 
-/// What reads such lines with a model's tokenizer and chat template, or with `source` in the template's place, `called` so in
-/// messages. Errors: as ChatFormat; preferences and prompts that are texts need no template, and none need be there.
-LineEncoder conversation_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {},
-                                 const std::string& called = "");
-LineEncoder preference_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {},
-                               const std::string& called = "");
-LineEncoder prompt_encoder(std::shared_ptr<const Engine> engine, const std::optional<std::string>& source = {},
-                           const std::string& called = "");
+struct LineReading {
+  LineEncoder encode;
+  std::string chat_template;  // that the objects of LineOptions::form go through; empty: there is none
+};
 
-/// {"messages": [{"role": …, "content": …}, …]}, with "tools" if there are some: the documents that ChatFormat::masked() gives.
-/// Errors: InputError for a line that is no such object, for a conversation without a turn of the assistant, as ChatFormat.
-std::vector<MaskedDocument> conversation_documents(const ChatFormat& format, std::string_view line);
+/// What reads such objects with a model's tokenizer and chat template. Forms and what becomes of them:
+///
+/// messages               with "tools" if there are some: the documents that ChatFormat::masked() gives.
+/// ShareGPT               the same. Roles: human or user, gpt (or the like) or assistant, system, tool; "system" beside the
+///                        turns stands before them.
+/// prompt and completion  texts: BOS where the tokenizer adds it, the ids of both as one text, and EOS, if there is one. What is
+///                        scored begins where these ids and those of the prompt alone differ, as in TRL; control tokens spelled
+///                        out in them stay text, but for one EOS that ends the completion. Or lists of messages, which go
+///                        through the chat template (ChatFormat::answered()).
+/// Alpaca                 a prompt and a completion in the words of Stanford Alpaca, which alpaca_template() writes, or through a
+///                        chat template that is given or, with as_messages, the model's own.
+/// preferences            two documents, the prompt with the chosen answer and with the rejected one, in which the answers are
+///                        marked: texts or messages as with completions, from where the first of the two differs from the prompt.
+///                        A prompt may be missing or be a text beside whole conversations: what these two have in common, up to
+///                        the last turns, is the prompt.
+/// prompts                {"prompt": …} and whatever else a reward reads: a document in which nothing is marked. A text is
+///                        tokenized as that of completions, messages go through the template up to where the assistant answers.
+///
+/// Errors: InputError for a mistake in the template. Of encode: InputError for what is no such object or another than
+/// LineOptions::form, for a conversation without a turn of the assistant, for an answer or a prompt without a token, for messages
+/// without a template, for the keys that a reward gets from the model; as ChatFormat.
+LineReading read_lines(std::shared_ptr<const Engine> engine, const LineOptions& options);
 
-/// {"prompt": …, "chosen": …, "rejected": …}: two documents, the prompt with the chosen answer and with the rejected one, in
-/// which the answers are marked. Either all are texts: BOS where the tokenizer adds it, the ids of the prompt and the
-/// answer as one text, and EOS, if there is one; a token that holds the end of the one and the begin of the other counts as the
-/// answer's; control tokens spelled out in them stay text. Or they are lists of messages, which go
-/// through the chat template (`format`; null: there is none); a prompt may then be missing or be a text beside whole
-/// conversations: what these two have in common, up to the last turns, is the prompt.
-/// Errors: InputError for a line that is no such object, for an answer without a token, for messages without a template.
-std::vector<MaskedDocument> preference_documents(const Tokenizer& tokenizer, const ChatFormat* format, std::string_view line);
-
-/// {"prompt": …} and whatever else a reward reads: a document in which nothing is marked. A text is tokenized as that of
-/// preferences, a list of messages goes through the chat template up to where the assistant answers.
-/// Errors: InputError as preference_documents; for a prompt without a token; for the keys that a reward gets from the model.
-std::vector<MaskedDocument> prompt_documents(const Tokenizer& tokenizer, const ChatFormat* format, std::string_view line);
+/// Stanford Alpaca's prompts as a chat template: "instruction" is a user's "content", with its "input" beside it.
+std::string alpaca_template(const Tokenizer& tokenizer);
 
 }  // namespace vitrine

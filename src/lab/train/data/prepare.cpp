@@ -85,9 +85,9 @@ class Corpus {
 
 std::vector<MaskedDocument> encode_line(const LineEncoder& encode, const TextPiece& piece, const std::string& file) {
   const std::string where = file + " line " + std::to_string(piece.line);
-  if (!piece.begins || !piece.ends)
+  if (piece.text.size() > kLongestLine)
     throw InputError(where + ": has more than " + std::to_string(kLongestLine >> 20) +
-                     " MiB; a line holds one conversation, or one prompt with what belongs to it");
+                     " MiB; an object holds one conversation, or one prompt with what belongs to it");
   try {
     return encode(piece.text);
   } catch (const InputError& error) {
@@ -308,11 +308,7 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
   check_files(options);
   VITRINE_CHECK((options.content == DataContent::text) == !options.encode_line, "masked data has an encoder of its lines");
   TextOptions reading = options.text;
-  if (options.encode_line) {  // each line is a piece
-    reading.format = TextFormat::text;
-    reading.separator = "\n";
-    reading.longest = kLongestLine;
-  }
+  if (options.encode_line) reading.format = TextFormat::objects;
   reading.lies_across = [&tokenizer](std::string_view text, size_t at) { return tokenizer.lies_across(text, at); };
   SharedWork alone = SharedWork::alone();
   SharedWork& work = shared != nullptr ? *shared : alone;

@@ -27,8 +27,8 @@ struct MaskedDocument {
   std::vector<int32_t> ids;
   std::vector<uint8_t> scored;
 };
-/// What a line of the files becomes: one document or several, which stay together where text is held out. Called by several
-/// threads at once. Errors: InputError, which is then told with file and line.
+/// What an object of the files (a line, or one of a list) becomes: one document or several, which stay together where text is
+/// held out. Called by several threads at once. Errors: InputError, which is then told with file and line.
 using LineEncoder = std::function<std::vector<MaskedDocument>(std::string_view line)>;
 
 struct PrepareOptions {
@@ -40,7 +40,7 @@ struct PrepareOptions {
   uint64_t shard_tokens = TokenDataWriter::kShardTokens;
   size_t round_bytes = size_t{8} << 20;  // of text that are tokenized at once; the result does not depend on it
   DataContent content = DataContent::text;
-  LineEncoder encode_line = {};  // for other content than text: of each line that is not blank, in the place of text and special
+  LineEncoder encode_line = {};  // for other content than text: of each object, in the place of text and special
 };
 
 /// What was written.
