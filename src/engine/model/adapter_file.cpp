@@ -295,6 +295,7 @@ class AdapterReader {
  private:
   void modules();
   void tokens();
+  void add_tokens(const StoredTensor& t, const std::string& module, const std::vector<int64_t>& ids, bool in_both);
   void biases_of_b();
   void wholes();
   void refuse_rest() const;
@@ -445,22 +446,29 @@ void AdapterReader::tokens() {
     check_stored(*t, {std::ssize(ids), found == all.end() ? 0 : found->in});
     check_finite(*t);
     if (ids.empty()) continue;
-    add(t->shape[0] * t->shape[1]);
-    Adapter::Tokens tokens = [&] {
-      try {
-        return tokens_of(opened_, module, ids, in_both);
-      } catch (const InputError& error) {
-        throw FileError(files_.config_path, error.what());
-      }
-    }();
-    const auto width = static_cast<size_t>(t->shape[1]);
-    for (size_t from = 0; from < ids.size(); ++from) {
-      const std::vector<int64_t>& sorted = tokens.part.rows;
-      const auto to = static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), ids[from]) - sorted.begin());
-      for (size_t i = 0; i < width; ++i) tokens.values[to * width + i] = element_at(t->dtype, t->data, from * width + i);
-    }
-    parts_.tokens.push_back(std::move(tokens));
+    // What another adapter has parted is two matrices, with the same rows.
+    const bool twice = in_both && !opened_.model->shape().tied;
+    add_tokens(*t, module, ids, in_both && !twice);
+    if (twice) add_tokens(*t, names.head, ids, false);
   }
+}
+
+void AdapterReader::add_tokens(const StoredTensor& t, const std::string& module, const std::vector<int64_t>& ids, bool in_both) {
+  Adapter::Tokens tokens = [&] {
+    try {
+      return tokens_of(opened_, module, ids, in_both);
+    } catch (const InputError& error) {
+      throw FileError(files_.config_path, error.what());
+    }
+  }();
+  add(t.shape[0] * t.shape[1]);
+  const auto width = static_cast<size_t>(t.shape[1]);
+  for (size_t from = 0; from < ids.size(); ++from) {
+    const std::vector<int64_t>& sorted = tokens.part.rows;
+    const auto to = static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), ids[from]) - sorted.begin());
+    for (size_t i = 0; i < width; ++i) tokens.values[to * width + i] = element_at(t.dtype, t.data, from * width + i);
+  }
+  parts_.tokens.push_back(std::move(tokens));
 }
 
 // PEFT's lora_bias: B has a bias, which its scale multiplies. It is one with the bias of the adapted matrix.

@@ -11,6 +11,7 @@
 #include "base/mapped_file.h"
 #include "model/adapter.h"
 #include "model/adapter_gguf.h"
+#include "model/export.h"
 #include "ops/label_scores.h"
 #include "ops/tape.h"
 #include "run.h"
@@ -273,6 +274,28 @@ TEST(GgufAdapter, FilesThatDoNotFitAreRefused) {
   OpenedModel dora = open_model(Golden::open("phi").model());
   open_adapter(dora, lora_folder("dora/adapter"));
   EXPECT_CONTAINS(message_of<InputError>([&] { write_gguf_adapter(dora, *dora.adapter, scratch / "a.gguf"); }), "DoRA");
+}
+
+// Trained tokens of a tied model are the head's too, also where an adapter at the weights has parted the two.
+TEST(RowAdapters, TrainedTokensBesideAModelThatIsUntied) {
+  const std::vector<std::vector<int32_t>> text = {{3, 17, 4, 40}};
+  const Scratch scratch;
+  OpenedModel merged = open_model(lora_base("tokens"));
+  open_adapter(merged, lora_folder("tokens/adapter"));
+  write_huggingface(merged, {}, scratch / "merged", DType::f32);
+  for (const std::string target : {"lm_head", "embed_tokens"}) {
+    SCOPED_TRACE(target);
+    OpenedModel expected = open_model(scratch / "merged"), opened = open_model(lora_base("tokens"));
+    for (OpenedModel* model : {&expected, &opened}) {
+      EXPECT_TRUE(model->model->shape().tied);
+      add_fresh_adapter(*model, {.rank = 2, .targets = {target}}, 7);
+      EXPECT_FALSE(model->model->shape().tied);
+      const Adapter::Module& m = model->adapter->modules().front();
+      for (int64_t i = 0; i < m.b_count(); ++i) const_cast<float*>(m.B())[i] = 0.02f * static_cast<float>((i * 7 + 3) % 11 - 5);
+    }
+    const ScaledAdapter tokens{read_adapter(opened, lora_folder("tokens/adapter"))};
+    EXPECT_CLOSE(logits_with(*opened.model, text, {{tokens}}), logits_with(*expected.model, text, {{}}), Tolerance(2e-5, 1e-4));
+  }
 }
 
 TEST(RowAdapters, AreRefusedOnATape) {
