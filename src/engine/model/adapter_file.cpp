@@ -1,6 +1,7 @@
 // Adapters in the files of PEFT: adapter_config.json and adapter_model.safetensors.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -738,11 +739,10 @@ Json number_in_json(double x) {
 // rank_pattern or alpha_pattern: what is not the usual number.
 template <class F>
 Json pattern_of(const Adapter& adapter, double usual, F&& number) {
-  std::vector<std::string> names;
-  for (const Module& m : adapter.modules()) names.push_back(m.name);
+  std::map<std::string, double> numbers;
+  for (const Module& m : adapter.modules()) numbers[m.name] = number(m);
   Json pattern = Json::object();
-  for (const Module& m : adapter.modules())
-    if (number(m) != usual) pattern[key_of_module(m.name, names)] = number_in_json(number(m));
+  for (const auto& [key, value] : pattern_keys(numbers, usual)) pattern[key] = number_in_json(value);
   return pattern;
 }
 

@@ -4,6 +4,10 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 
@@ -25,10 +29,33 @@ bool ends_in_parts(const std::string& module, const std::string& ending) {
          (module.size() > ending.size() && module.ends_with(ending) && module[module.size() - ending.size() - 1] == '.');
 }
 
-std::string key_of_module(const std::string& module, std::span<const std::string> modules) {
-  const bool ends_another = std::any_of(
-      modules.begin(), modules.end(), [&](const std::string& other) { return other != module && ends_in_parts(other, module); });
-  return (ends_another ? "^" : "") + module;
+namespace {
+
+// The ends of a name, the shortest first, without those that begin with a layer's number.
+std::vector<std::string_view> ends_of(std::string_view module) {
+  std::vector<std::string_view> ends;
+  for (size_t dot = module.rfind('.');; dot = module.rfind('.', dot - 1)) {
+    const std::string_view end = module.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    if (std::isdigit(static_cast<unsigned char>(end.front())) == 0) ends.push_back(end);
+    if (dot == std::string_view::npos || dot == 0) return ends;
+  }
+}
+
+}  // namespace
+
+std::map<std::string, double> pattern_keys(const std::map<std::string, double>& numbers, double usual) {
+  std::map<std::string_view, std::optional<double>> shared;  // by the modules of each end; none: they have several
+  for (const auto& [module, number] : numbers)
+    for (const std::string_view end : ends_of(module))
+      if (const auto [place, fresh] = shared.try_emplace(end, number); !fresh && place->second != number) place->second.reset();
+  std::map<std::string, double> keys;
+  for (const auto& [module, number] : numbers) {
+    if (number == usual) continue;
+    const std::vector<std::string_view> ends = ends_of(module);
+    const auto end = std::find_if(ends.begin(), ends.end(), [&](std::string_view e) { return shared.at(e).has_value(); });
+    keys[end != ends.end() ? std::string(*end) : "^" + module] = number;
+  }
+  return keys;
 }
 
 ModulePattern::ModulePattern(const std::string& key, Place place) {

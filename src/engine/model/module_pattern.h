@@ -2,16 +2,18 @@
 // Regular expressions for names of modules: the keys of PEFT's rank_pattern and alpha_pattern, which are to fit the end of a name
 // or all of it, and those that are looked for anywhere in it.
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <span>
 #include <string>
 
 namespace vitrine {
 
 /// Whether `ending` is the name of the module or its last parts.
 bool ends_in_parts(const std::string& module, const std::string& ending);
-/// A key for Place::end that fits `module` and no other of `modules`.
-std::string key_of_module(const std::string& module, std::span<const std::string> modules);
+/// Keys for Place::end with numbers, such that each module of `numbers` has its own and those with the usual number fit none. No
+/// module fits keys of two numbers, so their order is of no matter. A key is the shortest end of a name whose modules all have
+/// one number: "q_proj", "mlp.c_proj", or the name from a layer's number on ("layers.3.mlp.c_proj").
+std::map<std::string, double> pattern_keys(const std::map<std::string, double>& numbers, double usual);
 
 class ModulePattern {
  public:

@@ -339,12 +339,9 @@ Json adapter_config(const ExtractPlan& plan, const std::map<std::string, int64_t
   const std::vector<std::string> saved_names = shortest_names({saved.begin(), saved.end()}, [&](const std::string& last) {
     return all_of(saved, [&](const std::string& name) { return name.ends_with(last); });
   });
-  Json other_ranks = Json::object();  // regular expressions for the ends of names
-  const std::vector<std::string> all_targets(targets.begin(), targets.end());
-  for (const auto& [name, its] : ranks) {
-    if (its == rank) continue;
-    other_ranks[key_of_module(name, all_targets)] = its;
-  }
+  Json other_ranks = Json::object();
+  for (const auto& [key, its] : pattern_keys({ranks.begin(), ranks.end()}, static_cast<double>(rank)))
+    other_ranks[key] = static_cast<int64_t>(its);
   Json config = {{"peft_type", "LORA"},
                  {"task_type", "CAUSAL_LM"},
                  {"base_model_name_or_path", base},

@@ -14,6 +14,7 @@
 #include "model/expert_modules.h"
 #include "model/export.h"
 #include "model/from_gguf.h"
+#include "model/module_pattern.h"
 #include "run.h"
 #include "support/lora.h"
 #include "support/scratch.h"
@@ -553,6 +554,26 @@ TEST(Adapter, PatternsChooseAsPeftDoes) {
       const double alpha = config["alpha_pattern"].value(c.at("chosen").at(m.name).get<std::string>(), 6.0);
       EXPECT_NEAR(m.parts.front().scale * static_cast<double>(m.rank), alpha, 1e-5) << m.name;
     }
+  }
+}
+
+// Written keys fit modules of one number alone, and few of them say much.
+TEST(Adapter, PatternKeysAreTheShortestThatTellModulesApart) {
+  using Numbers = std::map<std::string, double>;
+  EXPECT_EQ(pattern_keys({{"h.0.attn.q", 2}, {"h.1.attn.q", 2}, {"h.0.mlp.fc", 4}}, 4), (Numbers{{"q", 2}}));
+  EXPECT_EQ(pattern_keys({{"h.0.attn.q", 2}, {"h.1.attn.q", 3}, {"h.2.attn.q", 4}}, 4),
+            (Numbers{{"h.0.attn.q", 2}, {"h.1.attn.q", 3}}));
+  EXPECT_EQ(pattern_keys({{"h.0.attn.proj", 2}, {"h.1.attn.proj", 2}, {"h.0.mlp.proj", 4}}, 4), (Numbers{{"attn.proj", 2}}));
+  EXPECT_EQ(pattern_keys({{"head", 2}, {"block.head", 4}, {"other.block.head", 3}}, 4),
+            (Numbers{{"^head", 2}, {"other.block.head", 3}}));
+  const Numbers numbers = {{"head", 2},        {"block.head", 4},  {"h.1.head", 5},         {"a.h.1.head", 6},
+                           {"h.10.mlp.fc", 7}, {"h.1.mlp.fc", 4},  {"h.0.mlp.fc", 8},       {"h.0.mlp.up", 9},
+                           {"h.1.mlp.up", 9},  {"h.10.mlp.up", 9}, {"h.0.experts.0.up", 4}, {"h.1.experts.0.up", 1}};
+  for (const auto& [module, number] : numbers) {
+    std::set<double> fitting;
+    for (const auto& [key, value] : pattern_keys(numbers, 4))
+      if (ModulePattern(key).fits(module)) fitting.insert(value);
+    EXPECT_EQ(fitting, number == 4 ? std::set<double>{} : std::set<double>{number}) << module;
   }
 }
 
