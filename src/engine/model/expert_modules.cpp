@@ -8,14 +8,17 @@ namespace {
 using Module = Adapter::Module;
 using Lines = std::map<const Weight*, const TensorLine*>;
 
-// Where transformers has the parameters: "model.layers.3.mlp.experts." of "model.layers.3.block_sparse_moe.experts.0.w1.weight",
+// Where transformers has the parameters: "model.layers.3.mlp.experts." of "model.layers.3.mlp.experts.0.up_proj.weight",
+// "model.layers.3.block_sparse_moe.experts." of Granite's "model.layers.3.block_sparse_moe.input_linear.weight",
 // "model.layers.3.experts." where they stand beside an MLP.
 std::string module_of(const std::string& name, int64_t layer) {
   const std::string number = "." + std::to_string(layer) + ".";
   const size_t at = name.find(number), end = at == std::string::npos ? 0 : at + number.size();
-  for (const std::string part : {"feed_forward.", "mixer."})
-    if (name.compare(end, part.size(), part) == 0) return name.substr(0, end) + part + "experts.";
-  return name.substr(0, end) + (name.compare(end, 8, "experts.") == 0 ? "experts." : "mlp.experts.");
+  std::string part = name.substr(end, name.find('.', end) + 1 - end);
+  if (part == "experts.") part.clear();
+  // Mixtral's and Phi-3.5-MoE's, which transformers calls otherwise than their files.
+  if (std::string_view(name).substr(end).starts_with("block_sparse_moe.experts.")) part = "mlp.";
+  return name.substr(0, end) + part + "experts.";
 }
 
 void add_matrix(Module& m, const Lines& lines, const Weight& weight) {

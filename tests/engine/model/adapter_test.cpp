@@ -687,6 +687,9 @@ TEST(ExpertModules, HaveTheNamesOfTheParameters) {
   const OpenedModel apart = open_model(Golden::open("mixtral").model());
   ASSERT_FALSE(expert_modules(apart).empty());
   EXPECT_EQ(expert_modules(apart).front().name, "model.layers.0.mlp.experts.gate_up_proj");
+  for (const std::string granite : {"/variants/granite4_experts", "/gguf/granite4_experts.gguf"})
+    EXPECT_EQ(expert_modules(open_model(VITRINE_GOLDEN + granite)).front().name,
+              "model.layers.0.block_sparse_moe.experts.gate_up_proj");
 }
 
 }  // namespace

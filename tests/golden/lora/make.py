@@ -77,6 +77,8 @@ CASES = {
     "llama4": dict(r=2, lora_alpha=4, target_modules=["q_proj", "shared_expert.down_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
     # Factors of each matrix: of what it reads and of what it gives.
     "falcon_h1": dict(r=2, lora_alpha=3, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "gate_proj", "up_proj", "down_proj"]),
+    # transformers has these experts in block_sparse_moe, as their files.
+    "granite4_experts": dict(r=2, lora_alpha=3, target_modules=["v_proj"], target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
 }
 PATTERNS = [
     ["h.1.attn.c_attn"], ["c_attn", "attn.c_attn"], ["attn.c_attn", "c_attn"], ["h.[02].attn.c_attn", "c_proj"],
