@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "base/error.h"
 #include "kernels/reference/backward.h"
@@ -115,15 +114,17 @@ Tensor read_labels(Context& ctx, const Tensor& x, const Head& head, std::span<co
     T* lse = row_lse.data<T>();
     std::fill(lse, lse + rows, -std::numeric_limits<T>::infinity());
     std::fill(of_label, of_label + rows, T{0});
+    const int64_t room_size = inverse == 1 && entropies == nullptr ? 0 : std::min(vocab, kVocabularyChunk);
+    T* const rooms = ctx.scratch<T>(static_cast<size_t>(room_size * ctx.pool().threads()));
     each_chunk<T>(ctx, x, head, kept, [&](const Tensor& chunk, int64_t row, int64_t first, int64_t n, const T* z) {
-      parallel_for(ctx, chunk.rows(), n, [&](int64_t begin, int64_t count) {
-        std::vector<T> room(inverse == 1 && entropies == nullptr ? 0 : static_cast<size_t>(n));
+      parallel_for(ctx, chunk.rows(), n, [&](int64_t begin, int64_t count, int thread) {
+        T* const room = rooms + thread * room_size;
         for (int64_t r = begin; r < begin + count; ++r) {
-          const T before = lse[row + r], here = scaled_lse(z + r * n, n, inverse, room.data());
+          const T before = lse[row + r], here = scaled_lse(z + r * n, n, inverse, room);
           lse[row + r] = join(before, here);
           if (entropies != nullptr) {  // until the end, the mean of the logits so far
             T& mean_so_far = entropies->data<T>()[row + r];
-            const T of_chunk = mean_of_softmax(z + r * n, n, inverse, here, room.data());
+            const T of_chunk = mean_of_softmax(z + r * n, n, inverse, here, room);
             mean_so_far =
                 first == 0 ? of_chunk : mean_so_far * std::exp(before - lse[row + r]) + of_chunk * std::exp(here - lse[row + r]);
           }

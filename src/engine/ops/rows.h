@@ -2,13 +2,15 @@
 // What loops of ops share: their work is shared among the threads, where it is small done by the caller (a region costs about
 // 1 us); their kernels go by the type of their elements.
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/context.h"
 #include "ops/weight.h"
 
 namespace vitrine {
 
-/// Calls f(first, n) so that [0, count) is covered once; `each` elements are touched per item. Nothing in a dry run.
+/// Calls f(first, n), or f(first, n, thread), so that [0, count) is covered once; `each` elements are touched per item. Nothing
+/// in a dry run.
 template <class F>
 void parallel_for(Context& ctx, int64_t count, int64_t each, F&& f) {
   constexpr int64_t kChunk = 16384;  // elements per chunk
@@ -16,9 +18,12 @@ void parallel_for(Context& ctx, int64_t count, int64_t each, F&& f) {
   const bool share = count * each > 2 * kChunk;
   const int64_t per_chunk = share ? std::max<int64_t>(1, kChunk / std::max<int64_t>(1, each)) : count;
   ctx.run((count + per_chunk - 1) / per_chunk, share,
-          [&](int64_t chunk, int) {
-            const int64_t first = chunk * per_chunk;
-            f(first, std::min(per_chunk, count - first));
+          [&](int64_t chunk, int thread) {
+            const int64_t first = chunk * per_chunk, n = std::min(per_chunk, count - first);
+            if constexpr (std::is_invocable_v<F&, int64_t, int64_t, int>)
+              f(first, n, thread);
+            else
+              f(first, n);
           },
           [&](int64_t chunk) { return TaskCost{.elements = each * std::min(per_chunk, count - chunk * per_chunk)}; });
 }
