@@ -196,6 +196,9 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::string& path) {
   std::vector<unsigned char> first(kReadSize);
   first.resize(file->read(first.data(), first.size()));
   const std::string_view head(reinterpret_cast<const char*>(first.data()), std::min<size_t>(first.size(), 4));
+  if (head == "PAR1")
+    throw FileError(path, "is a Parquet file. Write it as JSON lines first: python -m vitrine.parquet " + path +
+                              " --out lines.jsonl.gz, with the Python package and pyarrow (pip install pyarrow)");
   Blocks blocks(std::move(file), std::move(first));
   if (head.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(blocks));  // RFC 1952
   // RFC 8878: a frame, or one to skip (pzstd begins with such).

@@ -12,7 +12,7 @@ namespace vitrine {
 /// zstd frames one after the other are one stream; zeros behind the last gzip member are ignored.
 class ByteStream {
  public:
-  /// Errors: FileError for a missing, unreadable or special file.
+  /// Errors: FileError for a missing, unreadable or special file, and for Parquet.
   static std::unique_ptr<ByteStream> open(const std::string& path);
   virtual ~ByteStream() = default;
 

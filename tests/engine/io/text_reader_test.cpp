@@ -211,7 +211,7 @@ TEST(TextReader, ReadsAListOfObjects) {
   EXPECT_EQ(
       documents_of(scratch.write("c.json", list), {.format = TextFormat::objects}),
       (std::vector<std::string>{R"({"text": "one [{",    "of": [{}, {"a": "\"}"}]})", R"({"text": ""})", R"({"text": "two"})"}));
-  EXPECT_EQ(documents_of(scratch.write("d.json", "{\"a\": 1}\r\n\n{\"a\": 2}"), {.format = TextFormat::objects}),
+  EXPECT_EQ(documents_of(scratch.write("d.jsonl", "{\"a\": 1}\r\n\n{\"a\": 2}"), {.format = TextFormat::objects}),
             (std::vector<std::string>{"{\"a\": 1} ", "{\"a\": 2}"}));
   EXPECT_EQ(documents_of(scratch.write("e.json", "[{\"a\": \"\xff\\ud800\"}]"),
                          {.format = TextFormat::objects, .invalid = InvalidText::replace}),
@@ -267,6 +267,12 @@ TEST(TextReader, SaysWhatIsWrongWithALine) {
             std::vector<std::string>{"\uFFFD \U0001F600 \uFFFD\uFFFD\\ud800"});
   EXPECT_EQ(documents_of(scratch.write("d.txt", "\xff\xfe"), {.invalid = InvalidText::keep}),
             std::vector<std::string>{"\xff\xfe"});
+}
+
+TEST(TextReader, NamesWhatReadsParquet) {
+  const Scratch scratch;
+  EXPECT_CONTAINS(message_of<FileError>([&] { pieces_of(scratch.write("a.parquet", "PAR1\x15\x04\x15")); }),
+                  "a.parquet: is a Parquet file. Write it as JSON lines first: python -m vitrine.parquet");
 }
 
 // pzstd puts a frame to skip in front.
