@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/shard_flags.h"
+#include "io/corpus_files.h"
 #include "model/fingerprint.h"
 #include "runtime/engine.h"
 #include "runtime/model_tokenizer.h"
@@ -130,7 +131,7 @@ const DataForm* form_of_first(const std::vector<std::string>& files, const Prepa
 
 // Errors: UsageError for objects without a text that are of a form which another flag reads.
 void check_text(const std::vector<std::string>& files, const TextOptions& text) {
-  if (!reads_json_lines(files.front(), text.format)) return;
+  if (!reads_json_lines(files.front(), text.format) || is_tar(files.front())) return;
   const std::optional<FirstObject> first = first_object({files.front()}, text.invalid);
   if (!first || !OrderedJson::accept(first->json)) return;
   const OrderedJson object = OrderedJson::parse(first->json);
@@ -156,6 +157,8 @@ void run_data(DataArguments o) {
   if (o.out.empty()) throw UsageError("--out is missing: name the folder to make.");
   if (o.prepare.valid > 0 && !o.prepare.valid_files.empty())
     throw UsageError("--valid and --valid-files are two ways to hold text out; give one.");
+  o.prepare.files = corpus_files(o.prepare.files);
+  o.prepare.valid_files = corpus_files(o.prepare.valid_files);
   std::vector<std::string> files = o.prepare.files;
   files.insert(files.end(), o.prepare.valid_files.begin(), o.prepare.valid_files.end());
   read_document_flags(files, o.prepare.text, o.documents);
@@ -231,7 +234,7 @@ void run_data(DataArguments o) {
 
 Action define_data(CLI::App& app) {
   auto o = std::make_shared<DataArguments>();
-  app.add_option("FILES", o->prepare.files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
+  app.add_option("FILES", o->prepare.files, kTextFiles)->type_name("");
   app.add_option("--tokenizer", o->tokenizer,
                  "A model or a bare tokenizer; \"characters\" makes a vocabulary of the text's characters and writes it to "
                  "OUT/tokenizer.json; default: that of the shipped model")

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "io/corpus_files.h"
 #include "train/data/prepare.h"
 #include "train/data/token_data.h"
 
@@ -52,12 +53,13 @@ std::unique_ptr<DocumentTokens> open_documents(DocumentSource& o, const Engine& 
     return std::make_unique<StoredTokens>(o.data, engine, !o.no_special);
   }
   if (o.files.empty()) throw UsageError("no text: name files, as in `vitrine " + example + "`, or --data.");
+  o.files = corpus_files(o.files);
   read_document_flags(o.files, o.text, o.documents);
   return text_tokens(engine.tokenizer(), o.files, o.text);
 }
 
 void add_document_source(CLI::App& app, DocumentSource& source) {
-  app.add_option("FILES", source.files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("");
+  app.add_option("FILES", source.files, kTextFiles)->type_name("");
   app.add_option("--data", source.data,
                  "Instead of FILES: a folder that `vitrine data` made with this model's tokenizer (OUT/train)")
       ->type_name("FOLDER")

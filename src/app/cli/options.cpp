@@ -119,11 +119,12 @@ std::string unescape(const std::string& text, const std::string& flag) {
 }
 
 void check_text_flags(const std::vector<std::string>& files, const TextOptions& text, bool has_key) {
-  const auto lines =
-      std::count_if(files.begin(), files.end(), [&](const std::string& file) { return reads_json_lines(file, text.format); });
-  if (has_key && lines == 0)
+  const auto any = [&](bool (*reads)(std::string_view, TextFormat)) {
+    return std::any_of(files.begin(), files.end(), [&](const std::string& file) { return reads(file, text.format); });
+  };
+  if (has_key && !any(&reads_json_lines))
     throw UsageError("--key is for JSON lines, which none of the files is read as (their names end in .jsonl or .ndjson).");
-  if (!text.separator.empty() && lines == static_cast<std::ptrdiff_t>(files.size()))
+  if (!text.separator.empty() && !any(&reads_plain_text))
     throw UsageError("--document is for plain text; all files are read as JSON lines, of which each is a document.");
 }
 

@@ -30,6 +30,10 @@ std::string unescape(const std::string& text, const std::string& flag);
 /// Refuses --key where none of the files is JSON lines and --document where all are. Errors: UsageError.
 void check_text_flags(const std::vector<std::string>& files, const TextOptions& text, bool has_key);
 
+/// What FILES of such commands are; corpus_files() gives those of folders and patterns.
+inline constexpr char kTextFiles[] =
+    "Text files, JSON lines (.jsonl) or tar archives of them, each also as .gz or .zst; folders of such files, or patterns";
+
 /// --key, --format and --document of commands that read documents.
 struct DocumentFlags {
   std::string format, separator;

@@ -16,6 +16,7 @@
 #include "cli/session.h"
 #include "io/atomic_file.h"
 #include "io/byte_stream.h"
+#include "io/corpus_files.h"
 #include "io/text_reader.h"
 #include "tokenizer/train.h"
 
@@ -218,6 +219,7 @@ void train(TokenizerTrainArguments o) {
   for (std::string& token : o.train.special) text_of(token, "--special");
   for (std::string& piece : o.train.user_defined) text_of(piece, "--user-defined");
   text_of(o.text.separator, "--document");
+  o.files = corpus_files(o.files);
   check_text_flags(o.files, o.text, o.has_key);
   o.train.vocab_size = o.vocab_size;
   o.train.byte_fallback = o.byte_fallback == "on";
@@ -249,7 +251,7 @@ void train(TokenizerTrainArguments o) {
 
 Action define_tokenizer_train(CLI::App& app) {
   auto o = std::make_shared<TokenizerTrainArguments>();
-  app.add_option("FILES", o->files, "Text files, or JSON lines (.jsonl), each also as .gz or .zst")->type_name("")->required();
+  app.add_option("FILES", o->files, kTextFiles)->type_name("")->required();
   add_count(app, "--vocab-size", o->vocab_size, 1, 10'000'000,
             "Size of the vocabulary, including special tokens, bytes and "
             "characters")

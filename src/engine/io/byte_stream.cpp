@@ -7,6 +7,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -206,6 +207,12 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::string& path) {
       head.size() == 4 && (static_cast<unsigned char>(head[0]) & 0xf0) == 0x50 && head.ends_with("\x2a\x4d\x18");
   if (skippable || head == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(blocks));
   return std::make_unique<PlainStream>(std::move(blocks));
+}
+
+bool name_ends_in(std::string_view path, std::initializer_list<std::string_view> ends) {
+  for (const std::string_view compressed : {".gz", ".zst"})
+    if (path.ends_with(compressed)) path.remove_suffix(compressed.size());
+  return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return path.ends_with(end); });
 }
 
 }  // namespace vitrine

@@ -1,9 +1,11 @@
 #pragma once
 // The bytes of a file in order, decompressed on the way: text comes as it is, as gzip or as Zstandard.
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace vitrine {
 
@@ -26,5 +28,8 @@ class ByteStream {
  protected:
   uint64_t consumed_ = 0, file_bytes_ = 0;
 };
+
+/// Whether a file's name, without .gz or .zst, ends in one of these.
+bool name_ends_in(std::string_view path, std::initializer_list<std::string_view> ends);
 
 }  // namespace vitrine

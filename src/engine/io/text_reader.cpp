@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -93,6 +94,12 @@ Json object_of(std::string_view line, const std::string& where, bool replace) {
   }
 }
 
+// Of a sample of WebDataset: the name up to the first dot.
+std::string_view key_of(std::string_view member) {
+  const size_t name = member.rfind('/') + 1;
+  return member.substr(0, member.find('.', name));
+}
+
 std::string keys_of(const Json& object) {
   std::string keys;
   for (const auto& [key, value] : object.items()) {
@@ -106,15 +113,57 @@ std::string keys_of(const Json& object) {
 
 bool reads_json_lines(std::string_view path, TextFormat format) {
   if (format != TextFormat::by_name) return format != TextFormat::text;
-  for (const std::string_view end : {".gz", ".zst"})
-    if (path.ends_with(end)) path.remove_suffix(end.size());
-  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+  if (is_tar(path)) return true;
+  return name_ends_in(path, {".jsonl", ".ndjson"});
+}
+
+bool reads_plain_text(std::string_view path, TextFormat format) {
+  return format == TextFormat::by_name && is_tar(path) ? true : !reads_json_lines(path, format);
 }
 
 TextReader::TextReader(const std::string& path, TextOptions options)
     : path_(path), options_(std::move(options)), stream_(ByteStream::open(path)) {
   if (options_.longest < 16) throw UsageError("a piece of text must be allowed at least 16 bytes");
-  if (reads_json_lines(path, options_.format)) layout_ = Layout::json;
+  if (is_tar(path)) {
+    archive_ = std::make_unique<TarReader>(*stream_, path);
+    at_end_ = true;  // of the member before the first one
+  } else if (reads_json_lines(path, options_.format)) {
+    layout_ = Layout::json;
+  }
+}
+
+// Goes to the next member that is read; false after the last one.
+bool TextReader::next_member() {
+  const std::string before = std::exchange(member_, {});
+  const bool before_text = layout_ == Layout::text;
+  while (archive_->next()) {
+    const std::string& name = archive_->name();
+    const bool text = name.ends_with(".txt");
+    if ((!text && !name_ends_in(name, {".json", ".jsonl", ".ndjson"})) || name.substr(name.rfind('/') + 1).starts_with('.') ||
+        (options_.format != TextFormat::by_name && text != (options_.format == TextFormat::text))) {
+      others_ = name;
+      continue;
+    }
+    member_ = name;
+    if (options_.format == TextFormat::by_name && !before.empty() && text != before_text && key_of(before) == key_of(name))
+      throw FileError(path_,
+                      "holds " + before + " and " + name + " of one sample. Say which are the texts: --format text or jsonl");
+    layout_ = text ? Layout::text : Layout::json;
+    buffer_.clear();
+    begin_ = 0;
+    line_ = 1;
+    at_end_ = false;
+    found_ = true;
+    return true;
+  }
+  if (!found_) {
+    const char* const wanted = options_.format == TextFormat::by_name ? ".txt, .json or .jsonl"
+                               : options_.format == TextFormat::text  ? ".txt"
+                                                                      : ".json or .jsonl";
+    throw FileError(path_, std::string("is a tar archive without a member ending in ") + wanted +
+                               (others_.empty() ? "; it is empty" : "; it holds " + others_));
+  }
+  return false;
 }
 
 // Reads until `wanted` bytes are there or the file ends; whether they are there.
@@ -126,7 +175,8 @@ bool TextReader::fill(size_t wanted) {
     }
     const size_t size = buffer_.size();
     buffer_.resize(size + std::max(kRead, std::min(wanted, kLongestLine) - std::min(wanted, size)));
-    const size_t got = stream_->read(std::span(buffer_).subspan(size));
+    const std::span<char> into = std::span(buffer_).subspan(size);
+    const size_t got = archive_ != nullptr ? archive_->read(into) : stream_->read(into);
     buffer_.resize(size + got);
     at_end_ = got == 0;
   }
@@ -144,6 +194,7 @@ void TextReader::give(TextPiece& piece, std::string_view text, uint64_t line, bo
   piece.begins = !inside_;
   piece.ends = ends;
   piece.line = line;
+  piece.member = member_;
   inside_ = !ends;
   const size_t valid = valid_utf8_prefix(text);
   if (valid == text.size() || options_.invalid == InvalidText::keep) {
@@ -247,14 +298,24 @@ size_t TextReader::object_size() {
   }
 }
 
-// The next object of a list. It is valid until more is read.
+// What begins here. It is valid until more is read.
+void TextReader::take_object(std::string_view& object) {
+  if (rest()[0] != '{') refuse("an object was expected to begin with {");
+  document_line_ = line_;
+  const size_t size = object_size();
+  object = rest().substr(0, size);
+  consume(size);
+}
+
+// Errors: FileError for what stands here.
+void TextReader::refuse(const char* expected) const {
+  const char c = rest()[0];
+  throw FileError(place(line_), "holds " + (c >= ' ' && c <= '~' ? "'" + std::string(1, c) + "'" : std::string("another byte")) +
+                                    " where " + expected);
+}
+
+// The next object of a list.
 bool TextReader::next_of_list(std::string_view& object) {
-  const auto unexpected = [&](const char* expected) {
-    return FileError(
-        place(line_),
-        "holds " + (rest()[0] >= ' ' && rest()[0] <= '~' ? "'" + std::string(1, rest()[0]) + "'" : std::string("another byte")) +
-            " where " + expected);
-  };
   const auto ends_early = [&] {
     return FileError(place(line_), "the list of objects does not end. Was the file copied completely?");
   };
@@ -262,7 +323,7 @@ bool TextReader::next_of_list(std::string_view& object) {
     if (layout_ == Layout::after_list) return false;
     throw ends_early();
   }
-  if (layout_ == Layout::after_list) throw unexpected("the file was expected to end, after its list of objects");
+  if (layout_ == Layout::after_list) refuse("the file was expected to end, after its list of objects");
   const bool first = layout_ == Layout::json;
   if (first) {  // at [
     consume(1);
@@ -275,15 +336,11 @@ bool TextReader::next_of_list(std::string_view& object) {
     return next_of_list(object);
   }
   if (!first) {
-    if (rest()[0] != ',') throw unexpected("a list of objects was expected to go on with , or to end with ]");
+    if (rest()[0] != ',') refuse("a list of objects was expected to go on with , or to end with ]");
     consume(1);
     if (!skip_white()) throw ends_early();
   }
-  if (rest()[0] != '{') throw unexpected("an object was expected to begin with {; the file is read as a list of objects");
-  document_line_ = line_;
-  const size_t size = object_size();
-  object = rest().substr(0, size);
-  consume(size);
+  take_object(object);
   return true;
 }
 
@@ -294,9 +351,14 @@ bool TextReader::next_object(std::string_view& object) {
     size_t white = 0;
     while ((white = rest().find_first_not_of(" \t\r\n")) == std::string_view::npos && fill(rest().size() + 1)) {
     }
-    if (white == std::string_view::npos || rest()[white] != '[') layout_ = Layout::lines;
+    if (white == std::string_view::npos || rest()[white] != '[')
+      layout_ = name_ends_in(archive_ != nullptr ? member_ : path_, {".json"}) ? Layout::objects : Layout::lines;
   }
-  return layout_ == Layout::lines ? next_line(object) : next_of_list(object);
+  if (layout_ == Layout::lines) return next_line(object);
+  if (layout_ != Layout::objects) return next_of_list(object);
+  if (!skip_white()) return false;
+  take_object(object);
+  return true;
 }
 
 // Makes the next object's text the document.
@@ -318,7 +380,10 @@ bool TextReader::next_json() {
     const auto found = object.find(options_.key);
     if (found == object.end())
       throw FileError(
-          where, "has no key \"" + options_.key + "\"; its keys are " + keys_of(object) + ". Name the one that holds the text");
+          where,
+          "has no key \"" + options_.key + "\"; its keys are " + keys_of(object) + ". Name the one that holds the text" +
+              (archive_ != nullptr && options_.format == TextFormat::by_name ? ", or read .txt members alone: --format text"
+                                                                             : ""));
     if (!found->is_string())
       throw FileError(where,
                       "has a JSON " + std::string(found->type_name()) + " under \"" + options_.key + "\"; expected a string");
@@ -329,6 +394,13 @@ bool TextReader::next_json() {
 }
 
 bool TextReader::next(TextPiece& piece) {
+  if (archive_ == nullptr) return next_of_file(piece);
+  while (member_.empty() || !next_of_file(piece))
+    if (!next_member()) return false;
+  return true;
+}
+
+bool TextReader::next_of_file(TextPiece& piece) {
   if (layout_ == Layout::text) return next_text(piece);
   if (!inside_) {
     document_begin_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
-// Documents out of text files of any size, a piece at a time: plain text, JSON lines or a JSON list; as they are, as .gz or .zst.
+// Documents out of text files of any size, a piece at a time: plain text, JSON lines, a JSON list, or a tar archive of such
+// files; as they are, as .gz or .zst.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "io/byte_stream.h"
+#include "io/tar_reader.h"
 
 namespace vitrine {
 
@@ -23,8 +25,9 @@ enum class InvalidText : uint8_t {  // bytes that are not UTF-8
   keep,     // in plain text; in JSON lines they are replaced
 };
 
-/// Whether such a file is read as JSON lines.
+/// Whether such a file is read as JSON lines. An archive may hold both.
 bool reads_json_lines(std::string_view path, TextFormat format = TextFormat::by_name);
+bool reads_plain_text(std::string_view path, TextFormat format = TextFormat::by_name);
 
 struct TextOptions {
   TextFormat format = TextFormat::by_name;
@@ -42,6 +45,7 @@ struct TextPiece {
   std::string text;                   // UTF-8, unless invalid bytes are kept
   bool begins = false, ends = false;  // it holds the document's first and last byte
   uint64_t line = 0;                  // of the file, counted from 1, in which it begins
+  std::string member = {};            // of an archive, that it is from; then the line is one of that
 };
 
 /// Reads one file. Memory stays at a few pieces, for JSON lines at a few times the longest line.
@@ -49,6 +53,9 @@ struct TextPiece {
 /// Text       with a separator, line ends around it belong to no document, and documents without a character are passed over;
 ///            without one, the file is the document, byte for byte.
 /// JSON lines an empty text and a blank line are passed over. A file that begins with [ is a list, whose objects may span lines.
+///            In a file whose name ends in .json objects may span lines without a list, too.
+/// Archives   files whose names say so (is_tar()); of their members those ending in .txt, .json, .jsonl and .ndjson
+///            are read as such files are, in order, and others are passed over, as in shards of WebDataset.
 /// A long document is cut before a line end or space that follows a letter or digit of ASCII, where no byte-level vocabulary
 /// joins bytes to a token, or a character beyond ASCII, where few do (`。\n`); at any character where half a piece holds none.
 /// The pieces joined are the document.
@@ -59,18 +66,23 @@ class TextReader {
 
   /// The next piece; false after the last one.
   /// Errors: FileError naming the line for text that is not UTF-8, for a line that is no JSON object with a string under the
-  /// key, for a line or object of more than 256 MiB, and for a list that ends too early; as ByteStream::read.
+  /// key, for a line or object of more than 256 MiB, and for a list that ends too early; for an archive without such members, and
+  /// for one with a text and an object of the same key where the format does not choose; as TarReader and ByteStream::read.
   bool next(TextPiece& piece);
 
   uint64_t consumed() const { return stream_->consumed(); }  // bytes of the file that were read
   uint64_t file_bytes() const { return stream_->file_bytes(); }
 
  private:
+  bool next_of_file(TextPiece& piece);
+  bool next_member();
   bool next_text(TextPiece& piece);
   bool next_json();
   bool next_object(std::string_view& object);
   bool next_line(std::string_view& line);
   bool next_of_list(std::string_view& object);
+  void take_object(std::string_view& object);
+  [[noreturn]] void refuse(const char* expected) const;
   bool skip_white();
   size_t object_size();
   bool fill(size_t wanted);
@@ -78,19 +90,20 @@ class TextReader {
   void consume(size_t n);
   size_t blank_size(size_t blank) const;
   void give(TextPiece& piece, std::string_view text, uint64_t line, bool ends);
-  std::string place(uint64_t line) const { return path_ + " line " + std::to_string(line); }
+  std::string place(uint64_t line) const {
+    return path_ + (member_.empty() ? "" : ": " + member_) + " line " + std::to_string(line);
+  }
 
   std::string path_;
   TextOptions options_;
-  enum class Layout : uint8_t {
-    text,
-    json,
-    lines,
-    list,
-    after_list
-  } layout_ = Layout::text;  // json: lines or list, not yet read
+  enum class Layout : uint8_t { text, json, lines, objects, list, after_list };  // json: which one is not known yet
+  Layout layout_ = Layout::text;
   std::unique_ptr<ByteStream> stream_;
-  std::string buffer_;  // bytes [begin_, …) are read and not yet given out
+  std::unique_ptr<TarReader> archive_;  // null: the file is none
+  std::string member_;                  // of the archive, that is being read
+  std::string others_;                  // a member that was passed over, for messages
+  bool found_ = false;                  // a member that is read
+  std::string buffer_;                  // bytes [begin_, …) are read and not yet given out
   size_t begin_ = 0;
   bool at_end_ = false;         // of the file
   bool inside_ = false;         // of a document of which a part was given out

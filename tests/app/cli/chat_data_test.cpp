@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "cli/program.h"
+#include "support/tar.h"
 #include "train/run_support.h"
 
 namespace vitrine {
@@ -90,6 +91,35 @@ TEST_F(ChatData, ReadsTheFormsOfFineTuning) {
   expect_refused({"data", scratch.write("one.jsonl", "{\"a\": 1}"), "--chat", "--out", scratch / "no"},
                  {"one.jsonl line 1: has the keys \"a\"; expected one of these forms"});
   expect_refused({"data", scratch / "pairs.jsonl", "--as-messages", "--out", scratch / "no"}, {"--chat"});
+}
+
+TEST_F(ChatData, ReadsShards) {
+  const auto line = [](const std::string& completion) {
+    return R"({"prompt": "The fox", "completion": ")" + completion + "\"}\n";
+  };
+  scratch.write("shards/data-000000.tar", tar_member("0.txt", "no object") + tar_member("0.json", line(" ran.")) +
+                                              tar_member("1.json", line(" slept.")) + tar_end());
+  scratch.write("shards/data-000001.jsonl", line(" saw."));
+  const auto completions = [&](const std::string& from) {
+    const Outcome made = vitrine({"data", from, "--chat", "--out", scratch / "made"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    return vitrine({"data", "--show", scratch / "made/train"}).out;
+  };
+  const std::string shown = completions(scratch / "shards");
+  for (const char* completion : {"⟦ ran.", "⟦ slept.", "⟦ saw."}) EXPECT_CONTAINS(shown, completion);
+  EXPECT_LT(shown.find(" ran."), shown.find(" slept."));
+  EXPECT_LT(shown.find(" slept."), shown.find(" saw."));
+  EXPECT_EQ(completions(scratch / "shards/data-*"), shown);
+  EXPECT_EQ(vitrine({"data", scratch / "shards/data-000000.tar", "--format", "text", "--out", scratch / "texts", "--json"})
+                .json()["train"]["documents"],
+            1);
+  scratch.write("shards/data-000001.jsonl", "{\"text\": \"a\"}\n");
+  expect_refused({"data", scratch / "shards", "--chat", "--out", scratch / "no"},
+                 {"data-000001.jsonl line 1: has the keys \"text\""});
+  expect_refused({"data", scratch / "shards/*.csv", "--out", scratch / "no"}, {"matches no file"});
+  scratch.write("shards/data-000000.tar", tar_member("0.json", "{\"a\": 1}") + tar_end());
+  expect_refused({"data", scratch / "shards", "--chat", "--out", scratch / "no"},
+                 {"data-000000.tar: 0.json line 1: has the keys \"a\""});
 }
 
 TEST_F(ChatData, RefusesWhatDoesNotGoTogether) {

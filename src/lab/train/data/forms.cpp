@@ -56,7 +56,8 @@ std::optional<FirstObject> first_object(const std::vector<std::string>& files, I
   for (const std::string& file : files) {
     TextReader reader(file, {.format = TextFormat::objects, .invalid = invalid});
     if (TextPiece piece; reader.next(piece))
-      return FirstObject{std::move(piece.text), file + " line " + std::to_string(piece.line)};
+      return FirstObject{std::move(piece.text),
+                         file + (piece.member.empty() ? "" : ": " + piece.member) + " line " + std::to_string(piece.line)};
   }
   return {};
 }

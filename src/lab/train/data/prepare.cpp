@@ -67,8 +67,10 @@ class Corpus {
         continue;
       }
       bytes += piece.text.size() + sizeof piece;
-      round.files.push_back(next_file_ <= options_.files.size() ? options_.files[next_file_ - 1]
-                                                                : options_.valid_files[next_file_ - 1 - options_.files.size()]);
+      const std::string& file = next_file_ <= options_.files.size()
+                                    ? options_.files[next_file_ - 1]
+                                    : options_.valid_files[next_file_ - 1 - options_.files.size()];
+      round.files.push_back(file + (piece.member.empty() ? "" : ": " + piece.member));
       round.pieces.push_back(std::move(piece));
     }
     round.read_bytes = done_bytes_ + (reader_ != nullptr ? reader_->consumed() : 0);
