@@ -356,6 +356,10 @@ std::vector<float> Engine::token_logprobs(std::span<const int32_t> ids) {
 }
 
 std::optional<std::string> chat_template_of(const OpenedModel& opened) {
+  if (opened.adapter != nullptr)
+    for (const std::string& file : opened.adapter->files())
+      if (const auto beside = std::filesystem::path(file).parent_path() / "chat_template.jinja"; std::filesystem::exists(beside))
+        return read_file(beside.string(), 1 << 20);
   if (opened.gguf != nullptr) {
     if (!opened.gguf->has("tokenizer.chat_template")) return {};
     return std::string(opened.gguf->string("tokenizer.chat_template"));

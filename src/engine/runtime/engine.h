@@ -188,8 +188,8 @@ class Engine {
   std::unique_ptr<HugePageCopy> copy_;    // ends before the maps do
 };
 
-/// The chat template of a model's files, or nothing: chat_template.jinja, tokenizer_config.json's chat_template (the one
-/// named "default" of several), GGUF's tokenizer.chat_template.
+/// The chat template of a model's files, or nothing: its adapter's chat_template.jinja, its own, tokenizer_config.json's
+/// chat_template (the one named "default" of several), GGUF's tokenizer.chat_template.
 std::optional<std::string> chat_template_of(const OpenedModel& opened);
 
 }  // namespace vitrine

@@ -109,13 +109,16 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufMetadata& metadat
 }
 
 Companions companions_of(const OpenedModel& opened) {
-  if (opened.gguf == nullptr) return companions_in(opened.files);
+  if (opened.gguf == nullptr) {
+    Companions files = companions_in(opened.files);
+    if (opened.adapter != nullptr)
+      if (const std::optional<std::string> chat = chat_template_of(opened)) files["chat_template.jinja"] = *chat;
+    return files;
+  }
   const GgufMetadata& metadata = *opened.gguf;
   Companions files;
   if (has_vocabulary(metadata)) {
-    std::optional<std::string> chat_template;
-    if (metadata.has("tokenizer.chat_template")) chat_template = metadata.string("tokenizer.chat_template");
-    files = vocabulary_files(vocabulary_of(metadata), chat_template);
+    files = vocabulary_files(vocabulary_of(metadata), chat_template_of(opened));
   }
   // Where text ends: config.json has one such token, and a chat's turns may end in another.
   Json ends = Json::array();

@@ -152,7 +152,10 @@ void write_model(Learner& learner, const Companions& companions, const std::stri
     tensors.push_back({p.name, DType::f32, p.shape, w});
   }
   const OpenedModel& opened = learner.engine().opened();
-  if (opened.adapter != nullptr) return write_adapter(*opened.adapter, folder, opened.files.name);
+  if (opened.adapter != nullptr) {
+    write_adapter(*opened.adapter, folder, opened.files.name);
+    return write_companions(companions, folder);
+  }
   write_file_atomically(folder + "/config.json", exported_config(opened.files, DType::f32).dump(2) + "\n");
   write_companions(companions, folder);
   write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});

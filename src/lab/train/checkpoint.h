@@ -66,7 +66,7 @@ class RunFolder {
   /// Writes step-N, with the averaged weights as a model of their own in step-N/ema: under a temporary name, synced, then
   /// renamed. Errors: RunError from the disk, which leaves all that was there intact; also if a weight is NaN or infinite.
   /// Meanwhile other ranks must call Learner::each_state().
-  /// `companions` go beside the weights; an adapter's are its base's.
+  /// `companions` go beside the weights; an adapter's are its chat template alone.
   void save(Learner& learner, const Companions& companions, const TrainProgress& progress, const TrainIdentity& identity);
 
   /// Points `last` at `step` and `best` at `best_step` (0: where it points already); then removes all but the newest `keep` and

@@ -180,14 +180,15 @@ void TrainRun::open_data() {
     }
 }
 
-// A model that learned conversations is asked in the form that they had.
+// A model that learned conversations is asked in the form that they had, with an adapter too: its folder has the template.
 void TrainRun::keep_template() {
-  if (config_.lora) return;  // an adapter's model keeps its own
+  const std::optional<std::string> own = chat_template_of(learner_.engine().opened());
+  if (config_.lora && own) companions_[kTemplateName] = *own;
   for (const DataPart& part : data_->parts()) {
     const std::string path = part.data.path() + "/../" + kTemplateName;
     if (!part.data.masked() || !present(path)) continue;
     const std::string text = read_file(path, size_t{1} << 20);
-    if (chat_template_of(learner_.engine().opened()) != text) companions_[kTemplateName] = text;
+    if (own != text) companions_[kTemplateName] = text;
     return;
   }
 }

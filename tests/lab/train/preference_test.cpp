@@ -7,7 +7,9 @@
 
 #include "base/mapped_file.h"
 #include "generate/chat.h"
+#include "io/atomic_file.h"
 #include "model/adapter.h"
+#include "runtime/model_tokenizer.h"
 #include "support/close.h"
 #include "support/golden.h"
 #include "train/data/conversations.h"
@@ -378,7 +380,20 @@ TEST_F(DpoRun, TheChatTemplateOfTheDataIsKept) {
   train(config("kept"), true);
   for (const char* step : {"step-6", "step-8"}) EXPECT_EQ(read_file(scratch / "kept/" + step + "/chat_template.jinja"), source);
   train(config("adapter", "dpo: {}\nlora: {rank: 2, alpha: 4, targets: [q_proj]}\n"), false);
-  EXPECT_FALSE(std::filesystem::exists(scratch / "adapter/last/chat_template.jinja"));
+  EXPECT_EQ(read_file(scratch / "adapter/last/chat_template.jinja"), source);
+  OpenedModel opened = open_model(llama());
+  EXPECT_FALSE(chat_template_of(opened));
+  open_adapter(opened, scratch / "adapter/last");
+  EXPECT_EQ(chat_template_of(opened), source);
+  EXPECT_EQ(companions_of(opened).at("chat_template.jinja"), source);
+}
+
+// Of an adapter that goes on with data that no template wrote.
+TEST_F(DpoRun, TheChatTemplateOfAnAdapterIsKept) {
+  train(config("before", "dpo: {}\nlora: {rank: 2, alpha: 4, targets: [q_proj]}\n"), false);
+  write_file_atomically(scratch / "before/last/chat_template.jinja", "{{ messages }}");
+  train(config("after", "dpo: {}\nlora: {path: " + scratch / "before/last" + "}\n"), false);
+  EXPECT_EQ(read_file(scratch / "after/last/chat_template.jinja"), "{{ messages }}");
 }
 
 TEST_F(DpoRun, AStopBeforeTheReferenceIsThereLeavesNoRun) {
