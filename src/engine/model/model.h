@@ -66,6 +66,9 @@ class Model {
   /// Where the norms stand and what a sub-layer does to the stream (docs/trainability.md).
   virtual Form form() const { return {}; }
 
+  /// The model whose weights these are: another one where this wraps it.
+  virtual const Model& base() const { return *this; }
+
   const ModelShape& shape() const { return shape_; }
   /// Every parameter, once each, in the order of the forward pass.
   const std::vector<TensorLine>& tensors() const { return tensors_; }

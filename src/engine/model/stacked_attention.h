@@ -52,7 +52,8 @@ class StacksHeads {
 /// when it is first asked for. Not for several threads at once.
 class SplitHeads {
  public:
-  explicit SplitHeads(const Model& model) : stacks_(dynamic_cast<const StacksHeads*>(&model)), layers_(model.shape().n_layers) {}
+  explicit SplitHeads(const Model& model)
+      : stacks_(dynamic_cast<const StacksHeads*>(&model.base())), layers_(model.shape().n_layers) {}
   /// "blocks.3.attn.W_Q"; null for other names, and of other models.
   const Weight* find(std::string_view name) const;
 

@@ -81,7 +81,8 @@ bool Context::listens_to(std::string_view name) const {
   if (dry_ != nullptr) return dry_->looks_inside();
   char buffer[kLongestName];
   const std::string_view full = full_name(name, buffer);
-  return listener_->wants(full) || (tape_ != nullptr && listener_->wants_gradient(full));
+  if (insert_ != nullptr && insert_->at(full)) return true;
+  return listener_ != nullptr && (listener_->wants(full) || (tape_ != nullptr && listener_->wants_gradient(full)));
 }
 
 Tensor Context::copy_of_entering(const Tensor& computed) {
@@ -141,6 +142,21 @@ Tensor checked(Tensor replacement, const Tensor& value, std::string_view name) {
 }  // namespace
 
 Tensor Context::hook_rows(std::string_view name, const Tensor& x) {
+  if (insert_ == nullptr) return show_rows(name, x);
+  char buffer[kLongestName];
+  const std::string_view full = full_name(name, buffer);
+  if (!insert_->at(full)) return listener_ == nullptr ? x : show_rows(name, x);
+  Tensor now;
+  {
+    const auto inside = scope(name);
+    now = checked(insert_->replaced(*this, full, x), x, full);
+  }
+  if (listener_ != nullptr) now = show_rows(name, now);
+  insert_->passed(*this, full, now);
+  return now;
+}
+
+Tensor Context::show_rows(std::string_view name, const Tensor& x) {
   if (x.rows() == listen_rows_) return show(name, x);  // all of the step's
   char buffer[kLongestName];
   const std::string_view full = full_name(name, buffer);

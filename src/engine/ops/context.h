@@ -48,6 +48,20 @@ class Listener {
   virtual void see_input(const Weight&, const Tensor&) {}
 };
 
+/// Something at a model's hooks that is computed there for all rows of a step, such as a sparse autoencoder
+/// (hooks/spliced_model.h).
+class Insert {
+ public:
+  virtual ~Insert() = default;
+  /// Whether it reads or replaces the hook of this full name.
+  virtual bool at(std::string_view name) const = 0;
+  /// The value that flows on, before listeners see it: `value` itself, or a tensor of its shape. Hooks that it calls lie under
+  /// that name: "blocks.3.hook_resid_post.hook_sae_acts_post".
+  virtual Tensor replaced(Context& ctx, std::string_view name, const Tensor& value) = 0;
+  /// What flows on after listeners saw it.
+  virtual void passed(Context& ctx, std::string_view name, const Tensor& value) = 0;
+};
+
 /// How products are computed; the same in every command (docs/numerics.md).
 struct Numerics {
   bool f32 = false;    // --compute f32: stored weights are widened and everything is f32
@@ -91,6 +105,7 @@ struct RunState {
   const std::atomic<bool>* stop_ = nullptr;
   const std::function<void()>* between_ = nullptr;
   Listener* listener_ = nullptr;
+  Insert* insert_ = nullptr;
   int sequence_ = 0;
   int64_t listen_first_ = 0, listen_rows_ = 0, listen_position_ = 0;
   int scope_length_ = 0;
@@ -188,11 +203,15 @@ class Context : public RunSettings, private RunState {
   /// Position of the first row that the listener is shown in the running step; of every sequence: that of the first one's.
   int64_t listening_position() const { return listen_position_; }
 
-  /// Names inside it are prefixed: scope("blocks", 3) gives "blocks.3.". Costs one null test if nobody listens.
+  /// What stands at the hooks of the runs from now on; null: nothing. Blocks that are recomputed in backward are run without it.
+  void insert(Insert* insert) { insert_ = insert; }
+  bool has_hooks() const { return listener_ != nullptr || insert_ != nullptr; }
+
+  /// Names inside it are prefixed: scope("blocks", 3) gives "blocks.3.". Costs two null tests if nobody listens.
   class Scope {
    public:
     Scope(Context& ctx, std::string_view name, int index) : ctx_(ctx), length_(ctx.scope_length_) {
-      if (ctx.listener_ != nullptr) ctx.push_scope(name, index);
+      if (ctx.has_hooks()) ctx.push_scope(name, index);
     }
     ~Scope() { ctx_.scope_length_ = length_; }
     Scope(const Scope&) = delete;
@@ -206,7 +225,7 @@ class Context : public RunSettings, private RunState {
 
   /// A named intermediate with the step's rows first. What comes back is what flows on.
   Tensor hook(std::string_view name, const Tensor& x) {
-    if (listener_ == nullptr) [[likely]]
+    if (!has_hooks()) [[likely]]
       return x;
     return hook_rows(name, x);
   }
@@ -216,7 +235,7 @@ class Context : public RunSettings, private RunState {
       return x;
     return show(name, x);
   }
-  bool listens(std::string_view name) const { return listener_ != nullptr && listens_to(name); }
+  bool listens(std::string_view name) const { return has_hooks() && listens_to(name); }
 
   /// Says which rows the listener's sequence has; every model's residual() begins with it.
   void enter(const Step& step);
@@ -292,6 +311,7 @@ class Context : public RunSettings, private RunState {
   std::string_view full_name(std::string_view name, char* buffer) const;
   void record_region(int64_t tasks, bool share, const std::function<TaskCost(int64_t)>& cost);
   Tensor hook_rows(std::string_view name, const Tensor& x);
+  Tensor show_rows(std::string_view name, const Tensor& x);
   Tensor show(std::string_view name, const Tensor& x);
   void push_scope(std::string_view name, int index);
   /// The stream that enters this block: `computed`, or a copy of what start_at() gave, for blocks give their input's memory back.

@@ -90,6 +90,7 @@ Engine::Engine(OpenedModel opened, const EngineOptions& options)
       load_(options.load) {
   ctx_.numerics = options.numerics;
   adapt(options.adapters);
+  if (options.through) run_through(options.through(model()));
   if (load_ == Load::copy) copy_weights();
   if (opened_.gguf != nullptr && has_vocabulary(*opened_.gguf)) {
     tokenizer_ = tokenizer_from_gguf(*opened_.gguf);
@@ -203,14 +204,14 @@ std::unique_ptr<KvCache> Engine::cache_of(CacheTypes types, int64_t positions) c
   require_causal(model(), name(), "A KV cache (generate, chat, serve, drafts, scores of next tokens)");
   int64_t context = positions > 0 ? positions : shape_.context_length;
   if (shape_.context_length > 0) context = std::min(context, shape_.context_length);
-  return std::make_unique<KvCache>(opened_.model->cache_layers(types), context, std::min(context, kPrefillChunk));
+  return std::make_unique<KvCache>(model().cache_layers(types), context, std::min(context, kPrefillChunk));
 }
 
 Tensor Engine::run(const Step& step, std::span<const int64_t> rows) {
   if (load_ == Load::automatic && copy_ == nullptr && step.rows() <= static_cast<int64_t>(kFewRows) &&
       ++short_steps_ == kStepsBeforeCopy)
     copy_weights();
-  const Tensor x = opened_.model->residual(ctx_, step), z = logits(ctx_, x, opened_.model->head(), rows);
+  const Tensor x = model().residual(ctx_, step), z = logits(ctx_, x, model().head(), rows);
   if (first_not_finite(x) >= 0 || first_not_finite(z) >= 0) report_not_finite(step, rows);
   return z;
 }
@@ -225,7 +226,7 @@ void Engine::report_not_finite(const Step& step, std::span<const int64_t> rows) 
     FirstNotFinite watch;
     ListenerChain chain({together || static_cast<int>(s) == heard ? before : nullptr, &watch});
     ctx_.listen(&chain, together ? kEverySequence : static_cast<int>(s));
-    logits(ctx_, opened_.model->residual(ctx_, step), opened_.model->head(), rows);
+    logits(ctx_, model().residual(ctx_, step), model().head(), rows);
     ctx_.listen(before, heard);
     if (watch.row < 0) continue;
     const ShownRow shown = together ? shown_row(all, watch.row, heads_first(watch.name)) : ShownRow{s, watch.row};
@@ -263,7 +264,7 @@ void Engine::each_row(const Step& step, const Tensor& x, std::span<const int64_t
   for (; !rows.empty(); rows = rows.subspan(std::min(rows.size(), static_cast<size_t>(kLogitRows)))) {
     const auto frame = ctx_.frame();
     const auto part = rows.first(std::min(rows.size(), static_cast<size_t>(kLogitRows)));
-    const Tensor z = logits(ctx_, x, opened_.model->head(), part);
+    const Tensor z = logits(ctx_, x, model().head(), part);
     if (first_not_finite(z) >= 0) report_not_finite(step, part);
     for (size_t i = 0; i < part.size(); ++i)
       see(part[i], std::span<const float>(z.row<float>(static_cast<int64_t>(i)), static_cast<size_t>(z.row_size())));
@@ -291,7 +292,7 @@ std::vector<Prediction> Engine::predict(std::span<const int32_t> ids, int64_t to
       places = masked_places(opened_, tokenizer_.get(), ids);
     const auto frame = ctx_.frame();
     const Step step = Step::of(ids);
-    each_row(step, opened_.model->residual(ctx_, step), places,
+    each_row(step, model().residual(ctx_, step), places,
              [&](int64_t row, std::span<const float> z) { result.push_back({row, top_logprobs(z, static_cast<size_t>(top))}); });
     return result;
   }

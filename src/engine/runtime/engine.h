@@ -1,11 +1,13 @@
 #pragma once
 // An opened model with its tokenizer, threads and memory: what every command and the public library run on.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/huge_pages.h"
@@ -44,6 +46,8 @@ struct EngineOptions {
   ScaledAdapters adapters = {};  // as adapt()
   Load load = Load::map;
   Pin pin = Pin::none;
+  /// Makes what runs go through of the model of the files (Engine::run_through); empty: that model itself.
+  std::function<std::shared_ptr<const Model>(const Model&)> through = {};
 };
 
 /// The types of a cache whose rounding is finer than that of the products it stands beside: f16 for a model with matrices in 16
@@ -80,7 +84,10 @@ class Engine {
   /// Runs a model whose weights are somebody's: a trainer's buffers. The tokenizer is that of the model's directory.
   explicit Engine(OpenedModel opened, const EngineOptions& options = {});
 
-  const Model& model() const { return *opened_.model; }
+  /// What runs: the model of the files, or the one that runs go through.
+  const Model& model() const { return through_ != nullptr ? *through_ : *opened_.model; }
+  /// Runs go through `model` from now on, which wraps that of the files (hooks/spliced_model.h); null: through that one.
+  void run_through(std::shared_ptr<const Model> model) { through_ = std::move(model); }
   OpenedModel& opened() { return opened_; }
   const OpenedModel& opened() const { return opened_; }
   const ModelShape& shape() const { return shape_; }
@@ -148,7 +155,7 @@ class Engine {
       step.add(ids.subspan(begin, std::min(chunk, ids.size() - begin)), &sequence,
                static_cast<int64_t>(std::max(ids.size(), prompt)));
       const auto frame = ctx_.frame();
-      see(step, opened_.model->residual(ctx_, step), begin);
+      see(step, model().residual(ctx_, step), begin);
       step.commit();
     }
   }
@@ -173,6 +180,7 @@ class Engine {
   void copy_weights();
 
   OpenedModel opened_;
+  std::shared_ptr<const Model> through_;
   ModelShape shape_;
   std::vector<Cpu> pinned_;  // the processor of each thread; empty: they are not pinned
   ThreadPool pool_;

@@ -193,6 +193,15 @@ std::string nearest_names(const Model& model, std::string_view glob) {
   return sentence;
 }
 
+// The hooks of the autoencoders that it runs through, for who asks for another one.
+std::string feature_names(const std::vector<std::string>& all) {
+  std::string list;
+  for (const std::string& name : all)
+    if (name.find(".hook_sae_") != std::string::npos) list += (list.empty() ? "" : ", ") + name;
+  if (list.empty()) return "It runs without autoencoders; --sae gives one, in Python model.saes(), in a recipe \"saes\"";
+  return "Its autoencoders have " + list;
+}
+
 // In a family whose norms come after their sub-layer, ln1 does not normalize what the sub-layer reads.
 bool norms_come_after(const std::vector<std::string>& names) {
   // Where there is none, it does so neither.
@@ -207,8 +216,10 @@ std::vector<std::string> names_that_fit(const Model& model, const std::vector<st
   if (found.empty()) {
     const std::vector<Meaning> meanings = meanings_of(query.glob);
     throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.glob + "\". " +
-                     nearest_names(model, meanings.empty() ? query.glob : meanings.front().glob) +
-                     " `vitrine info --hooks` lists every name");
+                     (query.glob.find("hook_sae_") != std::string::npos
+                          ? feature_names(all)
+                          : nearest_names(model, meanings.empty() ? query.glob : meanings.front().glob) +
+                                " `vitrine info --hooks` lists every name"));
   }
   return found;
 }

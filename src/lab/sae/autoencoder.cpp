@@ -73,7 +73,9 @@ struct Choosing {
 };
 
 // One row's features from its pre-activations, which may be overwritten. false: these are not all finite, and there are none.
-bool activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre, Choosing& choosing, std::vector<Entry>& kept) {
+// magnitudes: of a gated one, if they are not those of pre.
+bool activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre, const float* magnitudes, Choosing& choosing,
+              std::vector<Entry>& kept) {
   kept.clear();
   for (size_t f = 0; f < norms.size(); ++f) pre[f] *= norms[f];
   if (!std::isfinite(kernels().sum_of_squares(pre, static_cast<size_t>(sae.d_sae)))) return false;  // no f32's square overflows
@@ -97,7 +99,7 @@ bool activate(const SparseAutoencoder& sae, const FloatVector& norms, float* pre
       break;
     case gated:
       for (size_t f = 0; f < static_cast<size_t>(sae.d_sae); ++f) {
-        const float magnitude = pre[f] * std::exp(sae.r_mag[f]) + sae.b_mag[f];
+        const float magnitude = magnitudes != nullptr ? magnitudes[f] : pre[f] * std::exp(sae.r_mag[f]) + sae.b_mag[f];
         if (pre[f] + sae.b_gate[f] > 0 && magnitude > 0) kept.push_back({magnitude, static_cast<int32_t>(f)});
       }
       break;
@@ -229,7 +231,7 @@ std::string architecture_name(const SparseAutoencoder& sae) {
   return "standard";
 }
 
-SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x, int64_t rows) {
+SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x, int64_t rows, const float* given) {
   const Aside aside(ctx);
   for (int64_t i = 0; i < rows * sae.d_in; ++i)
     if (!std::isfinite(x[i]))
@@ -242,12 +244,16 @@ SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x
   std::vector<std::vector<Entry>> found(static_cast<size_t>(std::min(each, rows)));
   std::vector<uint8_t> finite(found.size());
   std::vector<Choosing> threads(static_cast<size_t>(ctx.pool().threads()));
+  const bool gated = sae.activation == SparseAutoencoder::Activation::gated;
   for (int64_t first = 0; first < rows; first += each) {
     const int64_t n = std::min(each, rows - first);
     product(ctx, sae, x + first * sae.d_in, n, features, pre.data());
+    if (given != nullptr && !gated) std::copy_n(given + first * sae.d_sae, n * sae.d_sae, pre.data());
     ctx.pool().run(n, [&](int64_t r, int thread) {
       const auto row = static_cast<size_t>(r);
-      finite[row] = activate(sae, norms, pre.data() + r * sae.d_sae, threads[static_cast<size_t>(thread)], found[row]) ? 1 : 0;
+      const float* const magnitudes = given != nullptr && gated ? given + (first + r) * sae.d_sae : nullptr;
+      finite[row] =
+          activate(sae, norms, pre.data() + r * sae.d_sae, magnitudes, threads[static_cast<size_t>(thread)], found[row]) ? 1 : 0;
     });
     for (int64_t r = 0; r < n; ++r) {
       if (finite[static_cast<size_t>(r)] == 0)

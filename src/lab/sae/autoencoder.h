@@ -91,8 +91,9 @@ SparseFeatures difference(const SparseFeatures& after, const SparseFeatures& bef
 
 /// Features of x [rows, d_in] (contiguous). A row's result does not depend on the other rows or the number of threads beyond what
 /// ops/linear.h says. Among equal numbers at topk's border the first features are taken.
-/// Errors: RunError for NaN in x or among what it meets.
-SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x, int64_t rows);
+/// given [rows, d_sae]: these pre-activations in the place of those of x, as pre_activations() gives them; a gated one's gates
+/// are x's. Errors: RunError for NaN in x or among what it meets.
+SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x, int64_t rows, const float* given = nullptr);
 
 /// y [rows, d_out] = what these features stand for. `x` [rows, d_in] is read for W_skip alone and may be null without one.
 /// Errors: UsageError for a feature outside [0, d_sae).

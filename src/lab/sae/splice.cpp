@@ -131,6 +131,20 @@ SparseFeatures edited(const SparseFeatures& features, const std::vector<FeatureE
   return result;
 }
 
+void add_difference(const SparseAutoencoder& sae, const SparseFeatures& now, const SparseFeatures& before, float* y) {
+  const SparseFeatures change = difference(now, before);
+  for (int64_t r = 0; r < before.rows(); ++r, y += sae.d_out) {
+    const auto row = static_cast<size_t>(r);
+    const float unscale = before.unscale.empty() || sae.transcoder ? 1.0F : before.unscale[row];
+    for (auto e = static_cast<size_t>(change.begin[row]); e < static_cast<size_t>(change.begin[row + 1]); ++e) {
+      const float norm = decoder_norm(sae, change.index[e]);
+      if (norm > 0)
+        kernels().add_scaled(sae.direction(change.index[e]).data(), change.value[e] * unscale / norm,
+                             static_cast<size_t>(sae.d_out), y);
+    }
+  }
+}
+
 Tensor spliced(Context& ctx, const Splice& splice, const Tensor& input, const Tensor& value, int64_t position,
                SparseFeatures* kept) {
   const SparseAutoencoder& sae = *splice.sae;
@@ -152,17 +166,7 @@ Tensor spliced(Context& ctx, const Splice& splice, const Tensor& input, const Te
   if (splice.keep_error) {
     // value + decode(now) - decode(features): only what was edited is decoded.
     std::memcpy(y, value.data<float>(), value.bytes());
-    const SparseFeatures change = difference(now, features);
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto row = static_cast<size_t>(r);
-      const float unscale = features.unscale.empty() || sae.transcoder ? 1.0F : features.unscale[row];
-      for (auto e = static_cast<size_t>(change.begin[row]); e < static_cast<size_t>(change.begin[row + 1]); ++e) {
-        const float norm = decoder_norm(sae, change.index[e]);
-        if (norm > 0)
-          kernels().add_scaled(sae.direction(change.index[e]).data(), change.value[e] * unscale / norm,
-                               static_cast<size_t>(sae.d_out), y + r * sae.d_out);
-      }
-    }
+    add_difference(sae, now, features, y);
   } else {
     decode(ctx, sae, now, x, y);
   }

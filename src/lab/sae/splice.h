@@ -30,6 +30,9 @@ void check_edits(const SparseAutoencoder& sae, const std::vector<FeatureEdit>& e
 /// The features after the edits, in their order; `position` is that of the first row in its sequence.
 SparseFeatures edited(const SparseFeatures& features, const std::vector<FeatureEdit>& edits, int64_t position);
 
+/// y [rows, d_out] += what `now` makes more than `before`, of which the norms of the rows are.
+void add_difference(const SparseAutoencoder& sae, const SparseFeatures& now, const SparseFeatures& before, float* y);
+
 struct Splice {
   std::shared_ptr<const SparseAutoencoder> sae;
   std::vector<FeatureEdit> edits;
