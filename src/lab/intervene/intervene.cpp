@@ -142,10 +142,12 @@ Tensor Interventions::with_features(Context& ctx, const ValueEdit& edit, const T
   return spliced(ctx, *edit.splice, input, value, position);
 }
 
-Tensor Interventions::edited(Context& ctx, const ValueEdit& edit, const Tensor& value) const {
-  if (edit.kind == ValueEdit::Kind::splice) return with_features(ctx, edit, value);
+Tensor Interventions::edited(Context& ctx, const ValueEdit& edit, const Tensor& given) const {
+  if (edit.kind == ValueEdit::Kind::splice) return with_features(ctx, edit, given);
+  const bool features = given.shape().rank() == 2 && edit.heads != HookRequest::Range{};
+  const Tensor value = features ? given.view({given.dim(0), given.dim(1), 1}) : given;
   const Part part = part_of(edit, value, ctx.listening_position());
-  if (part.empty()) return value;
+  if (part.empty()) return given;
   Tape* const tape = ctx.tape();
   EditNode node{value, ctx.empty(value.shape()), {}, part, 0};
   std::memcpy(node.y.raw(), value.raw(), value.bytes());
@@ -182,7 +184,7 @@ Tensor Interventions::edited(Context& ctx, const ValueEdit& edit, const Tensor& 
     }
   });
   if (tape != nullptr) tape->record(&edit_backward, node);
-  return node.y;
+  return node.y.view(given.shape());
 }
 
 Tensor Interventions::see(Context& ctx, std::string_view name, const Tensor& value) {

@@ -23,7 +23,8 @@ struct ValueEdit {
     recall,  // the sum of what this step showed at `sources`, with all the edits there, is put there
   };
   std::string hook;  // in full: "blocks.3.attn.hook_z"
-  /// Half-open, as a Recorder's: heads cut the head axis, positions (of the sequence, not of the step) rows and queries.
+  /// Half-open, as a Recorder's: heads cut the head axis, of [row, feature] the features; positions (of the sequence, not of the
+  /// step) rows and queries.
   HookRequest::Range heads = {}, positions = {};
   Kind kind = Kind::set;
   /// Of set and add. `shape` is broadcast, from the right, to the part that is touched: [] is one number for all, [head_dim]
@@ -61,7 +62,7 @@ class Interventions final : public Listener {
     Tensor on_tape;  // the value itself, which a tape keeps
   };
   Tensor with_features(Context& ctx, const ValueEdit& edit, const Tensor& value) const;
-  Tensor edited(Context& ctx, const ValueEdit& edit, const Tensor& value) const;
+  Tensor edited(Context& ctx, const ValueEdit& edit, const Tensor& given) const;
 
   std::vector<ValueEdit> edits_;
   std::map<std::string, std::vector<size_t>, std::less<>> by_hook_;  // which edits

@@ -40,6 +40,33 @@ std::vector<ValueEdit> of_norms(const EditPlan& plan) {
   return edits;
 }
 
+// Features of the autoencoders that the run goes through.
+std::vector<ValueEdit> of_feature_hooks(const EditPlan& plan) {
+  std::vector<ValueEdit> edits;
+  for (const Capture& capture : plan.captures) {
+    if (!capture.name.ends_with(".hook_sae_acts_post") && !capture.name.ends_with(".hook_sae_acts_pre"))
+      throw InputError("\"features\" are those of an autoencoder, and " + capture.name +
+                       " holds none; expected a hook that ends with .hook_sae_acts_post");
+    for (const std::string& text : plan.intervention.features) {
+      const FeatureEdit feature = parse_feature_edit(text);
+      if (feature.feature >= capture.shape[1])
+        throw InputError("there is no feature " + std::to_string(feature.feature) + "; " + capture.name + " has features 0 to " +
+                         std::to_string(capture.shape[1] - 1));
+      using enum FeatureEdit::Kind;
+      ValueEdit edit = edit_of(capture, feature.kind == set   ? ValueEdit::Kind::set
+                                        : feature.kind == add ? ValueEdit::Kind::add
+                                                              : ValueEdit::Kind::scale);
+      edit.heads = {feature.feature, feature.feature + 1};
+      if (feature.kind == scale)
+        edit.factor = static_cast<double>(feature.value);
+      else
+        edit.values = {feature.value};
+      edits.push_back(std::move(edit));
+    }
+  }
+  return edits;
+}
+
 std::vector<ValueEdit> edits_of(const EditPlan& plan) {
   std::vector<ValueEdit> edits;
   switch (plan.intervention.action) {
@@ -49,6 +76,7 @@ std::vector<ValueEdit> edits_of(const EditPlan& plan) {
     case Action::add: return given_edits(plan);
     case Action::unit_scale:
     case Action::no_weight: return of_norms(plan);
+    case Action::features: return of_feature_hooks(plan);
     case Action::identity: break;
     case Action::zero:
     case Action::scale:

@@ -156,6 +156,33 @@ void read_from(const YamlValue& value, Intervention& result) {
   if (result.prompts.empty()) value.fail("expected a prompt");
 }
 
+// DIR, or {sae: DIR, hook: …, error: …}.
+SaeFile read_sae_file(const YamlValue& value) {
+  SaeFile file;
+  if (value.is_object()) {
+    value.allow(Names{"sae", "hook", "error"});
+    file.path = value.at("sae", "the directory of an autoencoder").text();
+    if (const auto hook = value.find("hook")) file.hook = hook->text();
+    if (const auto error = value.find("error")) file.keep_error = error->flag();
+  } else {
+    file.path = value.text();
+  }
+  if (file.path.empty()) value.fail("expected the directory of an autoencoder");
+  return file;
+}
+
+// What is done to features: [12=0, 7+=2].
+Names read_features(const YamlValue& features) {
+  for (const std::string& text : texts(features)) {
+    try {
+      parse_feature_edit(text);
+    } catch (const InputError& error) {
+      features.fail(error.what());
+    }
+  }
+  return texts(features);
+}
+
 // An autoencoder's features: {sae: DIR, features: [12=0], hook: …, positions: …, error: …}.
 Intervention read_sae_entry(const YamlValue& value, const YamlValue& directory) {
   Intervention result;
@@ -164,15 +191,7 @@ Intervention read_sae_entry(const YamlValue& value, const YamlValue& directory) 
   value.allow(Names{"sae", "features", "hook", "positions", "error"});
   result.of = {directory.text()};
   if (result.of[0].empty()) directory.fail("expected the directory of an autoencoder");
-  const YamlValue features = value.at("features", "what to do with its features: [12=0, 7+=2, 9*=0.5]");
-  result.features = texts(features);
-  for (const std::string& text : result.features) {
-    try {
-      parse_feature_edit(text);
-    } catch (const InputError& error) {
-      features.fail(error.what());
-    }
-  }
+  result.features = read_features(value.at("features", "what to do with its features: [12=0, 7+=2, 9*=0.5]"));
   result.positions = texts(value, "positions");
   if (const auto hook = value.find("hook")) result.sae_hook = hook->text();
   if (const auto error = value.find("error")) result.keep_error = error->flag();
@@ -184,7 +203,7 @@ Intervention read_intervention(const YamlValue& value) {
   Intervention result;
   result.where = value.where();
   Names known = names_of(kTargetWords);
-  known.insert(known.end(), {"positions", "do", "from", "over", "by_position", "vector", "times", "by"});
+  known.insert(known.end(), {"positions", "do", "features", "from", "over", "by_position", "vector", "times", "by"});
   value.allow(known);
   std::string found;
   for (const auto& word : kTargetWords) {
@@ -200,6 +219,14 @@ Intervention read_intervention(const YamlValue& value) {
     if (result.positions.empty())
       value.fail("names no part of the model; expected head, mlp, attn, layer, norm, hook, sae or positions");
     result.target = Target::positions;
+  }
+  if (const auto features = value.find("features")) {  // of an autoencoder that the run goes through
+    if (result.target != Target::hook || found.empty())
+      features->fail("expected \"hook: ….hook_sae_acts_post\" or \"sae: DIR\" beside it, whose features these are");
+    value.allow(Names{"hook", "features", "positions"});
+    result.action = Action::features;
+    result.features = read_features(*features);
+    return result;
   }
   const YamlValue action =
       value.at("do", "what to do there: zero, mean, resample, set, add, scale, identity, unit_scale or no_weight");
@@ -435,9 +462,11 @@ Recipe recipe_of(const YamlValue& root, const std::string& path) {
   recipe.path = path;
   if (root.is_null())
     throw FileError(path, "is empty; expected a recipe with \"prompt\" and \"interventions\", \"patch\" or \"path\"");
-  root.allow(Names{"model", "adapter", "prompt", "corrupt", "run", "interventions", "metric", "patch", "ablate", "path"});
+  root.allow(Names{"model", "adapter", "saes", "prompt", "corrupt", "run", "interventions", "metric", "patch", "ablate", "path"});
   if (const auto model = root.find("model")) recipe.model = model->text();
   if (const auto adapter = root.find("adapter")) recipe.adapter = adapter->text();
+  if (const auto saes = root.find("saes"))
+    for (const YamlValue& item : saes->items()) recipe.saes.push_back(read_sae_file(item));
   recipe.prompt = read_prompt(root.at("prompt", "the text or tokens to run"));
   if (const auto corrupt = root.find("corrupt")) recipe.corrupt = read_prompt(*corrupt);
   if (const auto interventions = root.find("interventions"))
@@ -486,6 +515,10 @@ std::string to_yaml(const Intervention& i) {
   }
   if (i.target != Target::positions) line(word_of(i.target, kTargetWords), list_of(i.of));
   if (!i.positions.empty()) line("positions", list_of(i.positions));
+  if (i.action == Action::features) {
+    line("features", list_of(i.features));
+    return text;
+  }
   line("do", word_of(i.action, kActions));
   switch (i.action) {
     case Action::mean:
@@ -524,6 +557,10 @@ std::string to_yaml(const Recipe& recipe) {
   std::string text;
   if (!recipe.model.empty()) text += "model: " + yaml_quoted(recipe.model) + "\n";
   if (!recipe.adapter.empty()) text += "adapter: " + yaml_quoted(recipe.adapter) + "\n";
+  if (!recipe.saes.empty()) text += "saes:\n";
+  for (const SaeFile& file : recipe.saes)
+    text += "  - {sae: " + yaml_quoted(file.path) + (file.hook.empty() ? "" : ", hook: " + scalar(file.hook)) +
+            (file.keep_error ? "" : ", error: false") + "}\n";
   text += "prompt: " + prompt_yaml(recipe.prompt) + "\n";
   if (recipe.corrupt) text += "corrupt: " + prompt_yaml(*recipe.corrupt) + "\n";
   text += std::string("run: ") + (recipe.run_corrupt ? "corrupt" : "clean") + "\n";

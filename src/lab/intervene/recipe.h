@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/spliced_model.h"
 #include "io/yaml_reader.h"
 
 namespace vitrine {
@@ -39,7 +40,7 @@ struct VectorSpec {
 /// One thing done to a part of the model, at some positions.
 struct Intervention {
   enum class Target : uint8_t { head, mlp, attn, layer, norm, positions, hook, sae };
-  enum class Action : uint8_t { zero, mean, resample, set, add, scale, identity, unit_scale, no_weight };
+  enum class Action : uint8_t { zero, mean, resample, set, add, scale, identity, unit_scale, no_weight, features };
   enum class From : uint8_t { own, clean, corrupt, prompts };  // whose values mean (own: this run's) and resample take
   Target target = Target::hook;
   std::vector<std::string> of;         // "3.7", "2", "1:4", "*", a norm's or a hook's pattern; of sae the directory
@@ -92,10 +93,11 @@ struct PathSpec {
 };
 
 struct Recipe {
-  std::string path;     // the file, for messages
-  std::string model;    // empty: not said
-  std::string adapter;  // the folder of one that stands beside the model; empty: none
-  PromptSpec prompt;    // the clean one
+  std::string path;           // the file, for messages
+  std::string model;          // empty: not said
+  std::string adapter;        // the folder of one that stands beside the model; empty: none
+  std::vector<SaeFile> saes;  // that every run goes through: their hooks are among the model's
+  PromptSpec prompt;          // the clean one
   std::optional<PromptSpec> corrupt;
   bool run_corrupt = false;  // which of them is edited
   std::vector<Intervention> interventions;
