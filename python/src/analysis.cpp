@@ -4,7 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "arrays.h"
 #include "base/error.h"
@@ -52,7 +54,14 @@ nb::str intervene_by(Session& session, const nb::bytes& path, int64_t top, bool 
       throw InputError(
           "the recipe names a model; here it is run by the model whose intervene() is called, so leave model and "
           "adapter out of the recipe");
-    const Running running(session);
+    std::vector<SplicedSae> saes = read_saes(recipe.saes);
+    std::shared_ptr<const SplicedModel> spliced = session.spliced();
+    if (!saes.empty()) {
+      if (spliced != nullptr)
+        for (const SplicedModel::Place& place : spliced->places()) saes.push_back({place.sae, place.keep_error});
+      spliced = std::make_shared<const SplicedModel>(session.base(), saes);
+    }
+    const Running running(session, spliced);
     const InterveneResult result = intervene(session.engine, recipe, {.top = top, .all_positions = all_positions});
     document = to_json(result, session.engine).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }

@@ -1,6 +1,7 @@
 #include "autoencoders.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -19,6 +20,7 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "hooks/listening.h"
+#include "hooks/spliced_model.h"
 #include "io/stored_tensor.h"
 #include "ops/context.h"
 #include "sae/autoencoder.h"
@@ -200,9 +202,22 @@ Shared make(const std::string& config, const nb::dict& arrays) {
   return std::make_shared<Autoencoder>(std::move(s));
 }
 
+// From now on this thread's runs go through these; none: through none.
+void splice(Session& session, const std::vector<std::pair<Shared, bool>>& saes) {
+  std::vector<SplicedSae> places;
+  for (const auto& [a, keep_error] : saes) places.push_back({std::shared_ptr<const SparseAutoencoder>(a, &a->sae), keep_error});
+  session.splice(places.empty() ? nullptr : std::make_shared<const SplicedModel>(session.base(), places));
+}
+
 std::string path_of(const nb::bytes& path) { return {path.c_str(), path.size()}; }
 
 }  // namespace
+
+void bind_splicing(nb::class_<Session>& session) {
+  session.def("splice", &splice, nb::arg("saes"),
+              nb::sig("def splice(self, saes: collections.abc.Sequence[tuple[Autoencoder, bool]]) -> None"),
+              "The autoencoders that this thread's runs go through from now on, each with whether its error is kept.");
+}
 
 void bind_autoencoders(nb::module_& m) {
   nb::class_<Autoencoder>(m, "Autoencoder", "A sparse autoencoder or transcoder. Rows are [row, d_in], float32.")

@@ -88,13 +88,13 @@ nb::dict describe(Session& session) {
   d["parameters"] = parameter_count(*engine.opened().model);
   d["kernels"] = nb::cast(kernels().name);
   d["threads"] = engine.context().pool().threads();
-  d["act_fn"] = activation_key(engine.shape().n_layers > 0 ? engine.model().layer(0).activation : Activation::none);
+  d["act_fn"] = activation_key(engine.shape().n_layers > 0 ? session.base().layer(0).activation : Activation::none);
   return d;
 }
 
 /// What a layer is made of, for those who compute with its weights.
 nb::dict describe_layer(const Session& session, int64_t layer) {
-  const Model& model = session.engine.model();
+  const Model& model = session.base();
   const LayerRecord& spec = model.layer(layer);
   nb::dict d;
   d["n_kv_heads"] = spec.n_kv_heads;
@@ -129,7 +129,7 @@ Array normalized(Session& session, const nb::str& text, const Rows& x) {
   {
     const nb::gil_scoped_release unlocked;
     const Running running(session);
-    const Model& model = session.engine.model();
+    const Model& model = session.base();
     const NamedWeights weights(model);
     const Vector *w = weights.find_vector(name + ".w"), *b = weights.find_vector(name + ".b");
     if (w == nullptr || model.shape().n_layers == 0) throw InputError("the model has no norm \"" + name + "\"");
@@ -155,7 +155,7 @@ Array normalized(Session& session, const nb::str& text, const Rows& x) {
 /// Rows of the embedding, or of the head, for these tokens: [1, tokens, d_model], with the scale of each.
 Array table_rows(Session& session, const Ids& ids, bool of_head) {
   const std::vector<int32_t> tokens = token_ids(numbers(ids));
-  const Model& model = session.engine.model();
+  const Model& model = session.base();
   const Head head = model.head();
   const Weight& table = of_head ? *head.weight : NamedWeights(model).matrix("W_E");
   const double factor = of_head ? head.scale : model.shape().embedding_scale;
@@ -190,7 +190,7 @@ Array unembedded(Session& session, const Rows& x, bool softcap) {
     result.resize(static_cast<size_t>(rows * shape.vocab_size));
     const Running running(session);
     Context& ctx = session.engine.context();
-    Head head = session.engine.model().head();
+    Head head = session.base().head();
     if (!softcap) head.softcap = 0;
     const Tensor all(const_cast<float*>(x.data()), DType::f32, {rows, shape.d_model});  // the head only reads it
     for (int64_t first = 0; first < rows; first += kLogitRows) {
@@ -275,7 +275,7 @@ class Patched {
 std::vector<std::string> find_hooks(const Session& session, const nb::str& request) {
   const HookQuery query = parse_hook_query(utf8(request));
   std::vector<std::string> names;
-  for (const Capture& capture : plan_captures(session.engine.model(), std::span(&query, 1), 1)) names.push_back(capture.name);
+  for (const Capture& capture : plan_captures(session.model(), std::span(&query, 1), 1)) names.push_back(capture.name);
   return names;
 }
 
@@ -573,6 +573,7 @@ void bind_model(nb::module_& m) {
   bind_gradients(session);
   bind_graph_calls(session);
   bind_collecting(session);
+  bind_splicing(session);
   session
       .def(nb::new_(&open), nb::arg("model"), nb::kw_only(), nb::arg("adapter").none(), nb::arg("threads"), nb::arg("f32"),
            nb::arg("exact"), nb::arg("cache_type_k") = "f32", nb::arg("cache_type_v") = "f32")
@@ -591,17 +592,22 @@ void bind_model(nb::module_& m) {
       .def("past", [](const SharedSession& s) { return std::make_unique<Past>(s); })
       .def(
           "can_patch_in_parts",
-          [](const Session& s, const nb::str& hook, int64_t rows) { return PatchedRuns::possible(s.engine, utf8(hook), rows); },
+          [](Session& s, const nb::str& hook, int64_t rows) {
+            const std::string name = utf8(hook);
+            const nb::gil_scoped_release unlocked;
+            const Running running(s);
+            return PatchedRuns::possible(s.engine, name, rows);
+          },
           nb::arg("hook"), nb::arg("rows"))
       .def(
           "patched_runs",
           [](const SharedSession& s, const Ids& ids) { return std::make_unique<Patched>(s, token_ids(numbers(ids))); },
           nb::arg("ids"), nb::sig("def patched_runs(self, ids: numpy.typing.NDArray[numpy.int64]) -> PatchedRuns"))
-      .def_prop_ro("hook_names", [](const Session& s) { return s.engine.model().hook_names(); })
+      .def_prop_ro("hook_names", [](const Session& s) { return s.model().hook_names(); })
       .def("find_hooks", &find_hooks, nb::arg("request"))
       .def(
           "hook_shape",
-          [](const Session& s, const nb::str& name, int64_t rows) { return hook_shape(s.engine.model(), utf8(name), rows); },
+          [](const Session& s, const nb::str& name, int64_t rows) { return hook_shape(s.model(), utf8(name), rows); },
           nb::arg("name"), nb::arg("rows"))
       .def_prop_ro("tokenizer",
                    [](const SharedSession& s) {
@@ -685,9 +691,9 @@ void bind_model(nb::module_& m) {
           "copy_edits",
           [](Session& s, Session& other) {
             const nb::gil_scoped_release unlocked;
-            const ChangingWeights changing(s);
-            const Running of_other(other);
-            s.edited.copy(s.engine.model(), other.edited, other.engine.model());
+             const ChangingWeights changing(s);
+             const Running of_other(other);
+             s.edited.copy(s.base(), other.edited, other.base());
           },
           nb::arg("other"), "Of another session of the same files.")
       .def("save", &save, nb::arg("out"), nb::arg("dtype"));

@@ -25,7 +25,7 @@ namespace nb = nanobind;
 // The float type that most weights of the files have; bf16 if they are in blocks.
 std::string float_type(const Session& session) {
   std::map<DType, int64_t> numbers;
-  for (const TensorLine& line : session.engine.model().tensors())
+  for (const TensorLine& line : session.base().tensors())
     if (line.weight != nullptr && !line.weight->absent)
       numbers[session.edited.original(*line.weight).dtype] += line.out.size * line.in.size;
   const auto most =

@@ -1,6 +1,7 @@
 #pragma once
 // An opened model as Python holds it: one run at a time, and never one inside another.
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -9,6 +10,7 @@
 
 #include "edited_weights.h"
 #include "grammar/grammar.h"
+#include "hooks/spliced_model.h"
 #include "runtime/engine.h"
 
 namespace vitrine::python {
@@ -19,6 +21,14 @@ class Session {
   explicit Session(std::unique_ptr<Engine> made) : engine(*made), owned_(std::move(made)) {}
   Engine& engine;
   EditedWeights edited;
+
+  /// The model of the files, whatever runs go through.
+  const Model& base() const { return *engine.opened().model; }
+  /// What the calling thread's runs go through from now on; null: the model of the files.
+  void splice(std::shared_ptr<const SplicedModel> spliced);
+  std::shared_ptr<const SplicedModel> spliced() const;
+  /// The model with the hooks of the calling thread's runs.
+  const Model& model() const;
 
   /// Errors: as GrammarCompiler and its compile(). The vocabulary is read once.
   std::shared_ptr<const Constraint> compile(const Grammar& grammar) {
@@ -35,6 +45,8 @@ class Session {
   std::mutex mutex_;
   std::atomic<std::thread::id> runner_{};
   std::shared_mutex weights_mutex_;  // taken after mutex_
+  mutable std::mutex spliced_mutex_;
+  std::map<std::thread::id, std::shared_ptr<const SplicedModel>> spliced_;
   std::mutex grammars_mutex_;
   std::unique_ptr<GrammarCompiler> grammars_;
 };
@@ -43,13 +55,16 @@ class Session {
 /// running thread may need. Errors: UsageError for a run inside a function that a run of the same model calls.
 class Running {
  public:
-  explicit Running(Session& session);
+  explicit Running(Session& session) : Running(session, session.spliced()) {}
+  /// Through that model instead of the calling thread's.
+  Running(Session& session, std::shared_ptr<const SplicedModel> spliced);
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
  private:
   Session& session_;
+  std::shared_ptr<const SplicedModel> spliced_;
 };
 
 /// The right to read the weights outside of runs: nobody changes them meanwhile. Taken without the interpreter's lock, and once

@@ -5,12 +5,15 @@
 namespace vitrine::python {
 
 TextStream::TextStream(std::shared_ptr<Session> session, std::vector<int32_t> prompt, GenerateOptions options, HookCalls hooks)
-    : session_(std::move(session)), hooks_(std::move(hooks)), loop_(session_->engine, std::move(prompt), std::move(options)) {
+    : session_(std::move(session)),
+      hooks_(std::move(hooks)),
+      spliced_(session_->spliced()),
+      loop_(session_->engine, std::move(prompt), std::move(options)) {
   session_->engine.tokenizer();  // says so if there is none
 }
 
 std::optional<std::string> TextStream::next() {
-  const Running running(*session_);
+  const Running running(*session_, spliced_);
   PythonHooks listener(hooks_);
   const Listening listening(session_->engine.context(), listener);
   std::string shown;

@@ -31,6 +31,7 @@ class TextStream {
 
   std::shared_ptr<Session> session_;
   HookCalls hooks_;
+  std::shared_ptr<const SplicedModel> spliced_;  // of who made it
   TokenLoop loop_;
   bool failed_ = false;
   // What Python sees: changed and read under the interpreter's lock, while another thread may be in next().

@@ -53,7 +53,7 @@ struct NamedWeight {
 };
 
 Meaning meaning_of(const Session& session, const NamedWeight& w) {
-  const Model& model = session.engine.model();
+  const Model& model = session.base();
   const Head head = model.head();
   Meaning meaning;
   // The table that is looked up is scaled on its way into the stream, the head on its way to the logits.
@@ -71,7 +71,7 @@ Meaning meaning_of(const Session& session, const NamedWeight& w) {
 // Weight tables call a bias by its matrix or by its own name; here it always has its own.
 std::vector<NamedWeight> weights_of(const Session& session) {
   std::vector<NamedWeight> found;
-  for (const TensorLine& line : session.engine.model().tensors()) {
+  for (const TensorLine& line : session.base().tensors()) {
     std::string name = line.ours;
     const size_t last = name.rfind('.') + 1;  // 0 if there is none
     if (line.vector != nullptr && name.compare(last, 2, "W_") == 0) name[last] = 'b';
@@ -82,14 +82,14 @@ std::vector<NamedWeight> weights_of(const Session& session) {
 
 // The matrix of the model's list that this one is.
 Weight* listed(const Session& session, const Weight& weight) {
-  for (const TensorLine& line : session.engine.model().tensors())
+  for (const TensorLine& line : session.base().tensors())
     if (line.weight == &weight) return line.weight;
   throw UsageError("the list of this model's tensors lacks " + weight.name);
 }
 
 // W_Q, W_K or W_V, or a bias of theirs, of a family that stacks them ("blocks.3.attn.W_Q"); nothing for other names.
 NamedWeight part_of_stacked(const Session& session, const std::string& name) {
-  const auto* const stacks = dynamic_cast<const StacksHeads*>(&session.engine.model());
+  const auto* const stacks = dynamic_cast<const StacksHeads*>(&session.base());
   const auto [layer, rest] = split_layer(name);
   if (stacks == nullptr || layer < 0 || layer >= session.engine.shape().n_layers || rest.size() != 8 ||
       !rest.starts_with("attn."))
@@ -124,7 +124,7 @@ NamedWeight find_weight(Session& session, const std::string& name, bool raw) {
     return std::move(w);
   }
   if (!raw) {
-    const Head head = session.engine.model().head();
+    const Head head = session.base().head();
     NamedWeight found{.name = name};
     if (name == "W_U") found.matrix = listed(session, *head.weight);  // tied: the embedding's numbers
     if (name == "b_U") found.vector = &listed(session, *head.weight)->bias;

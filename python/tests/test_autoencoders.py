@@ -244,10 +244,168 @@ class Autoencoders(Case):
             sae.encode(np.zeros((2, 3)))
         with self.assert_says(vitrine.ShapeError, "W_enc is [2, 3]"):
             vitrine.SparseAutoencoder.from_arrays(sae.cfg, W_enc=np.zeros((2, 3)))
-        with self.assert_says(vitrine.InputError, "no hook of these autoencoders"):
-            model.run_with_hooks_with_saes([1, 2], saes=sae, fwd_hooks=[("blocks.0.hook_sae_acts_post.hook_sae_x", print)])
+        with self.assert_says(vitrine.InputError, "Its autoencoders have blocks.1.hook_resid_pre.hook_sae_input, "):
+            model.run_with_hooks_with_saes([1, 2], saes=sae, fwd_hooks=[("blocks.1.hook_resid_pre.hook_sae_x", print)])
         with self.assert_says(vitrine.UsageError, "call decode(features, x)"):
             vitrine.load_sae(SAES / "standard_layer_norm").decode(np.zeros((1, 40)))
+
+
+HOOKED = {"standard": "runs", "gated": "runs", "topk": "runs", "jumprelu": "runs", "transcoder": "hooked", "heads": "hooked"}
+PROMPTS, ANSWER, OTHER = [[5, 17, 3, 101, 42, 8, 77], [9, 4, 250, 31, 6, 60, 12]], 7, 11
+
+
+class InsideSaes(Case):
+    """Every call knows the hooks of the autoencoders; values are those of SAELens's HookedSAETransformer."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+
+    def hooked(self, name):
+        sae = vitrine.load_sae(SAES / HOOKED[name] / name)
+        (place,) = self.model._session.find_hooks(sae.hook_name_out)
+        return sae, place, read_floats(SAES / "hooked" / f"{name}.safetensors")
+
+    def test_values_changes_and_gradients_are_those_of_saelens(self):
+        metric = vitrine.metrics.logit_difference(ANSWER, OTHER)
+
+        def put(acts, hook):
+            acts[..., 3] = 2
+        changes = {"hook_sae_input": lambda x, hook: x * 1.5, "hook_sae_acts_pre": lambda pre, hook: pre + 0.5,
+                   "hook_sae_acts_post": put, "hook_sae_recons": lambda recons, hook: recons * 0.5,
+                   "hook_sae_error": lambda error, hook: error * 0, "hook_sae_output": lambda y, hook: y * 0.8}
+        for name in HOOKED:
+            with self.subTest(name):
+                sae, place, gold = self.hooked(name)
+                with self.model.saes(sae):
+                    names = [hook for hook in self.model.hook_names if ".hook_sae_" in hook]
+                    self.assertEqual(names, [f"{place}.{hook}" for hook in changes])
+                    logits, cache = self.model.run_with_cache(PROMPTS, f"{place}.hook_sae_*")
+                    self.assertEqual(list(cache), names)
+                    for hook, value in cache.items():
+                        self.assert_close(value, gold[f"value.{hook}"], what=hook)
+                    self.assert_close(logits[:, -1], gold["logits"])
+                    for hook, function in changes.items():
+                        changed = self.model.run_with_hooks(PROMPTS, [(f"{place}.{hook}", function)])
+                        self.assert_close(changed[:, -1], gold[f"changed.{hook}"], what=hook)
+                    _, slope = self.model.gradients(
+                        PROMPTS, lambda hook: ".hook_sae_" in hook or hook == "blocks.0.hook_resid_pre", metric=lambda z: self.both(metric, z))
+                    for hook in [*names, "blocks.0.hook_resid_pre"]:
+                        if not hook.endswith("hook_sae_error"):  # in SAELens no gradient gets there
+                            self.assert_close(slope[hook], gold[f"gradient.{hook}"], what=hook)
+                with self.model.saes(sae, use_error_term=False):
+                    self.assert_close(self.model(PROMPTS)[:, -1], gold["without_error"])
+                self.assertFalse(any(".hook_sae_" in hook for hook in self.model.hook_names))
+
+    def both(self, metric, logits):
+        value, derivative = metric(logits)  # of the mean over prompts
+        return value * len(PROMPTS), derivative * np.float32(len(PROMPTS))
+
+    def test_functions_that_stay_generated_text_and_collected_features(self):
+        sae, place, _ = self.hooked("standard")
+        at, model, ids = f"{place}.hook_sae_acts_post", self.model, PROMPTS[0]
+
+        def put(acts, hook):
+            acts[..., 3] += 30
+        with model.saes(sae):
+            expected = model.run_with_hooks(ids, [(at, put)])
+            model.add_hook(at, put)
+            self.assert_close(model(ids), expected)
+            kept, forward, _ = model.get_caching_hooks(at)
+            made = model.generate(ids, 4, fwd_hooks=forward)
+            self.assertEqual(kept[at].shape, (1, 1, sae.d_sae))  # of the last step
+            model.reset_hooks()
+            self.assertEqual(model.generate(ids, 4, fwd_hooks=[(at, put)]).tokens, made.tokens)
+            rows = ids + made.tokens
+            steered = model.run_with_hooks(rows, [(at, put)])
+            self.assertEqual(steered[0, len(ids) - 1 : -1].argmax(-1).tolist(), made.tokens)
+            self.assertEqual([one.tokens for one in model.generate(PROMPTS, 4)], [model.generate(row, 4).tokens for row in PROMPTS])
+            _, cache = model.run_with_cache(ids, at, positions=-1)
+            self.assertEqual(cache[at].shape, (1, 1, sae.d_sae))
+            with tempfile.TemporaryDirectory() as folder:
+                found = model.collect([at, place], f"{folder}/a", texts=[ids, PROMPTS[1]])
+                _, cache = model.run_with_cache(PROMPTS, [at, place])
+                self.assert_close(found[at], cache[at].reshape(-1, sae.d_sae), 1e-5)
+                self.assert_close(sae.encode(found[place]), found[at], 1e-4)
+            model.add_hook(at, put)
+        self.assert_close(model(ids), self.model(ids))  # they ended with it
+        with self.assert_says(vitrine.InputError, "runs without autoencoders"):
+            model.run_with_hooks(ids, [(at, put)])
+
+    def test_rows_of_different_length_have_their_own_gradients(self):
+        sae, place, _ = self.hooked("topk")
+        rows, metric = [PROMPTS[0], PROMPTS[1][:4]], vitrine.metrics.logit_difference(ANSWER, OTHER)
+        asked = [f"{place}.hook_sae_acts_post", f"{place}.hook_sae_error", "blocks.0.hook_resid_pre"]
+        with self.model.saes(sae):
+            _, both = self.model.gradients(rows, asked, metric=metric)
+            for i, row in enumerate(rows):
+                _, one = self.model.gradients(row, asked, metric=metric)
+                for hook in asked:
+                    self.assert_close(both[hook][i, : len(row)] * 2, one[hook][0], 1e-5)
+                    self.assertTrue(np.isnan(both[hook][i, len(row):]).all())
+
+            # A constant that is added lets the gradient through, one that is put does not.
+            def put(acts, hook):
+                acts[..., :] = 1
+
+            def add(acts, hook):
+                acts += 1
+            _, plain = self.model.gradients(PROMPTS[0], asked, metric=metric, fwd_hooks=[(asked[0], add)])
+            _, none = self.model.gradients(PROMPTS[0], asked, metric=metric, fwd_hooks=[(asked[0], put)])
+            self.assertGreater(np.abs(plain["blocks.0.hook_resid_pre"]).max(), 0)
+            self.assertGreater(np.abs(none[asked[0]]).max(), 0)
+            self.assert_close(none["blocks.0.hook_resid_pre"], np.zeros_like(none["blocks.0.hook_resid_pre"]))
+            seen = []
+            self.model.gradients(PROMPTS[0], asked, metric=metric, bwd_hooks=[(asked[0], lambda gradient, hook: seen.append(gradient.copy()))])
+            self.assertEqual(seen[0].shape, (1, 7, sae.d_sae))
+
+    def test_effects_of_features_add_up(self):
+        sae, place, _ = self.hooked("standard")
+        at, metric = f"{place}.hook_sae_acts_post", vitrine.metrics.logit_difference(ANSWER, OTHER)
+        with self.model.saes(sae):
+            found = self.model.integrated_gradients(PROMPTS[0], PROMPTS[1], metric, at, steps=32, per="value")
+            first = self.model.attribution_patching(PROMPTS[0], PROMPTS[1], metric, at, per="value")
+            _, cache = self.model.run_with_cache(PROMPTS[0], at)
+
+            def patch(acts, hook):
+                return cache[at]
+            patched = metric.value(self.model.run_with_hooks(PROMPTS[1], [(at, patch)]))
+            whole = patched - metric.value(self.model(PROMPTS[1]))
+            self.assertAlmostEqual(found.effects[at].sum(), whole, delta=1e-3 * (1 + abs(whole)))
+            self.assertEqual(first.effects[at].shape, (1, 7, sae.d_sae))
+
+    def test_a_recipe_names_features(self):
+        sae, place, gold = self.hooked("standard")
+        at = f"{place}.hook_sae_acts_post"
+        recipe = {"prompt": {"tokens": PROMPTS[0]}, "interventions": [{"hook": at, "features": ["3=2"]}]}
+        with self.model.saes(sae):
+            inside = self.model.intervene(recipe)
+            with self.assert_says(vitrine.InputError, "there is no feature 20", "features 0 to 19"):
+                self.model.intervene({**recipe, "interventions": [{"hook": at, "features": ["20=2"]}]})
+        for found in (inside, self.model.intervene({"saes": [str(SAES / "runs" / "standard")], **recipe})):
+            best = found["after"][0]["top"][0]
+            expected = gold["changed.hook_sae_acts_post"][0].astype(np.float64)
+            self.assertEqual(best["token"], int(expected.argmax()))
+            self.assertAlmostEqual(best["logprob"], (expected - np.log(np.exp(expected).sum()))[best["token"]], delta=1e-4)
+
+    def test_autoencoders_inside_autoencoders(self):
+        sae, place, _ = self.hooked("standard")
+        other, _, _ = self.hooked("jumprelu")
+        transcoder, behind, _ = self.hooked("transcoder")
+        at, ids = f"{place}.hook_sae_acts_post", PROMPTS[0]
+        with self.model.saes(sae):
+            _, outer = self.model.run_with_cache(ids, at)
+            with self.model.saes([other, transcoder]):
+                _, cache = self.model.run_with_cache(ids, [at, f"{behind}.hook_sae_acts_post"])
+                self.assertFalse(np.allclose(cache[at], outer[at]))
+                self.assert_close(cache[at], self.model.run_with_cache_with_saes(ids, other, at)[1][at])
+            _, again = self.model.run_with_cache(ids, at)
+            np.testing.assert_array_equal(again[at], outer[at])
+            with self.assert_says(vitrine.UsageError, "runs without autoencoders"):
+                self.model.eval_perplexity("absent.txt")
+        with self.assert_says(vitrine.InputError, "two autoencoders stand at blocks.1.hook_resid_pre"), self.model.saes([sae, other]):
+            pass
+        self.assertEqual(self.model._of_thread.saes, ())
 
 
 if __name__ == "__main__":

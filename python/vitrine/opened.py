@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex, cast, overload
 
 import numpy as np
 
-from ._vitrine import Session, Tokenizer
+from ._vitrine import Autoencoder, Session, Tokenizer
 from .arrays import ArrayLike, Floats, Ids, RowsOfIds
 from .batches import Batch, OnePrompt, Prompt, Prompts, SeveralPrompts, batch_of
 from .errors import InputError, UsageError
@@ -21,6 +21,7 @@ from .whole_numbers import within
 class _OfThread(threading.local):
     hooks: Sequence[Hook] = ()  # of the hooks() that last
     added: Sequence[Hook] = ()  # by add_hook()
+    saes: Sequence[tuple[Autoencoder, bool]] = ()  # of the saes() that last, with whether their errors are kept
 
 
 class OpenedModel:

@@ -156,6 +156,8 @@ def _command(
     if model._session.edited:
         raise UsageError(f"{command} opens the model's file, and weights of this model were changed in memory; save() it and load that")
     model._without_hooks(command)
+    if model._of_thread.saes:
+        raise UsageError(f"{command} opens the model's file, and runs without autoencoders; call it outside of saes()")
     opened = {**model._opened, "threads": model._opened["threads"] or None, "cache_type_k": None, "cache_type_v": None}
     if isinstance(prompt, str) and prompt != "-":
         words = [*words, prompt]
