@@ -691,9 +691,9 @@ void bind_model(nb::module_& m) {
           "copy_edits",
           [](Session& s, Session& other) {
             const nb::gil_scoped_release unlocked;
-             const ChangingWeights changing(s);
-             const Running of_other(other);
-             s.edited.copy(s.base(), other.edited, other.base());
+            const ChangingWeights changing(s);
+            const Running of_other(other);
+            s.edited.copy(s.base(), other.edited, other.base());
           },
           nb::arg("other"), "Of another session of the same files.")
       .def("save", &save, nb::arg("out"), nb::arg("dtype"));
