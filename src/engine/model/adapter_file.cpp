@@ -576,7 +576,7 @@ Adapter::Parts AdapterReader::read() {
   wholes();
   refuse_rest();
   if (stays_tied()) parts_.tied_head = embedding_names(*opened_.model).head;
-  // Lists of targets may name matrices of other models; PEFT passes over them.
+  // Lists of targets may name matrices of other models; PEFT ignores them.
   const bool partly = config_.has("exclude_modules") || config_.has("layers_to_transform");
   std::vector<Module> matrices = modules_of(opened_);
   for (Module& m : parameters_of(opened_, options_)) matrices.push_back(std::move(m));

@@ -26,10 +26,10 @@ struct ExpertSpec {
   /// Above 1: experts stand in so many groups of one size, and are chosen from the best groups_used of them. A group is as good
   /// as the sum of its best group_best scores (1 or 2).
   int64_t groups = 1, groups_used = 1, group_best = 1;
-  /// SparseMixer, in the place of all above but count and per_row: the chosen are taken one after the other, and each is weighed
-  /// by the softmax over those experts that are left whose logits are so near to the largest: (largest - logit) / max(|logit|,
-  /// largest)
-  /// <= near.
+  /// SparseMixer, in the place of all above but count and per_row.
+  /// The chosen are taken one after the other, and each is weighed by the softmax over those experts that are left whose logits
+  /// are near to the largest:
+  ///   (largest - logit) / max(|logit|, largest) <= near
   std::optional<double> near = {};
   Activation activation = Activation::silu;
   bool gated = true;  // false: an expert is f(x W_inᵀ) W_outᵀ
@@ -61,7 +61,7 @@ struct RouterBalance {
 };
 
 /// The sub-layer: sum over the chosen experts e of weight_e · expert_e(x), with expert(x) = (f(x W_gateᵀ) · (x W_inᵀ)) W_outᵀ;
-/// with weighs_inputs the sum of expert_e(weight_e · x).
+/// without gates expert(x) = f(x W_inᵀ) W_outᵀ; with weighs_inputs the sum of expert_e(weight_e · x).
 ///
 /// x        [rows, d_model]
 /// router   [count, d_model], with a bias where it has one

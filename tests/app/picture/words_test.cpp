@@ -167,6 +167,13 @@ TEST(Words, WindowsOfEveryLayerOrOfSome) {
   EXPECT_EQ(words_of(llama, "attention").find("that the layer sees"), std::string::npos);
 }
 
+TEST(Words, ChunksAreNoWindows) {
+  Engine engine(Golden::open("llama4").model(), kF32);
+  const std::string svg = picture_svg(picture_document(engine, ids_prompt({3, 5, 7}), "reach"), "reach");
+  EXPECT_CONTAINS(svg, ">layer 0 chunk 4<");
+  EXPECT_EQ(svg.find("window"), std::string::npos);
+}
+
 // A convolution's taps are no window.
 TEST(Words, TheChapterOnGemma2FindsTheWindow) {
   EXPECT_CONTAINS(words_of(steps_of("gemma2", Json::object(), "gemma2"), "windows"),

@@ -595,7 +595,7 @@ TEST(Adapter, ManyValuesBesideThePatterns) {
 }
 
 // Lists of targets for several families are legal, and so are targets of which parts are left out.
-TEST(Adapter, TargetsOfOtherModelsArePassedOver) {
+TEST(Adapter, TargetsOfOtherModelsAreIgnored) {
   const Scratch scratch;
   EXPECT_EQ(refusal(changed(scratch, {{"target_modules", Json::array({"c_attn", "mlp.c_proj", "q_proj"})}})), "accepted");
   EXPECT_EQ(refusal(changed(scratch, {{"target_modules", Json::array({"c_attn", "mlp.c_proj", "c_fc"})},

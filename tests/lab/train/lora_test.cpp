@@ -54,15 +54,15 @@ GoldenTensor of_exchanged_experts(const Checkpoint& gold, const std::string& wha
   other[other.size() - std::string_view("A.weight").size()] = is_a ? 'B' : 'A';
   const GoldenTensor from = golden_tensor(gold, what + other);
   const auto width = static_cast<size_t>(is_a ? from.shape[0] : from.shape[1]), experts = from.size() / width / rank;
-  GoldenTensor turned{p.shape, std::vector<float>(from.size())};
+  GoldenTensor transposed{p.shape, std::vector<float>(from.size())};
   for (size_t e = 0; e < experts; ++e)
     for (size_t r = 0; r < rank; ++r)
       for (size_t i = 0; i < width; ++i) {
         const size_t in_a = (e * rank + r) * width + i, beside = (i * rank + r) * experts + e;
-        if (is_a) turned.values[in_a] = from.values[beside];
-        if (!is_a) turned.values[(e * width + i) * rank + r] = from.values[in_a];
+        if (is_a) transposed.values[in_a] = from.values[beside];
+        if (!is_a) transposed.values[(e * width + i) * rank + r] = from.values[in_a];
       }
-  return turned;
+  return transposed;
 }
 
 // PEFT's B of experts, [out, rank · experts], as ours lies: [experts · out, rank]. A and B of an embedding transposed and
@@ -72,22 +72,22 @@ GoldenTensor as_ours(const Checkpoint& gold, const std::string& what, const Para
     std::string other = p.name;
     other.back() = other.back() == 'A' ? 'B' : 'A';
     const GoldenTensor from = golden_tensor(gold, what + other);
-    GoldenTensor turned{p.shape, std::vector<float>(from.size())};
+    GoldenTensor transposed{p.shape, std::vector<float>(from.size())};
     const auto rows = static_cast<size_t>(from.shape[0]), columns = static_cast<size_t>(from.shape[1]);
     for (size_t r = 0; r < rows; ++r)
-      for (size_t c = 0; c < columns; ++c) turned.values[c * rows + r] = from.values[r * columns + c];
-    return turned;
+      for (size_t c = 0; c < columns; ++c) transposed.values[c * rows + r] = from.values[r * columns + c];
+    return transposed;
   }
   if (p.name.find(".feed_forward.experts.") != std::string::npos) return of_exchanged_experts(gold, what, p, 2);
   GoldenTensor tensor = golden_tensor(gold, what + p.name);
   if (tensor.shape == p.shape) return tensor;
   const auto out = static_cast<size_t>(tensor.shape[0]), rank = static_cast<size_t>(p.shape[1]);
   const size_t experts = static_cast<size_t>(p.shape[0]) / out;
-  GoldenTensor turned{p.shape, std::vector<float>(tensor.size())};
+  GoldenTensor transposed{p.shape, std::vector<float>(tensor.size())};
   for (size_t e = 0; e < experts; ++e)
     for (size_t o = 0; o < out; ++o)
-      for (size_t r = 0; r < rank; ++r) turned.values[(e * out + o) * rank + r] = tensor.values[(o * rank + r) * experts + e];
-  return turned;
+      for (size_t r = 0; r < rank; ++r) transposed.values[(e * out + o) * rank + r] = tensor.values[(o * rank + r) * experts + e];
+  return transposed;
 }
 
 class LoraGolden : public testing::TestWithParam<std::string> {};

@@ -121,15 +121,16 @@ Svg svg_of_reach(const PictureView& c) {
   const double n = static_cast<double>(context);
   Svg svg(kWidth, 90 + 16 * static_cast<double>(layers.size()), c.title(), c.alt());
   const SvgScale x{0, n, 140, 610};
+  const bool chunked = c.picture.at("chunked");
   int64_t receives = context - 1;
   for (size_t l = 0; l < layers.size(); ++l) {
     const double y = 30 + 16 * static_cast<double>(l);
     const int64_t window = layers[l].at("window");
-    const AttentionSpec spec{.window = window, .chunked = c.picture.at("chunked")};
+    const AttentionSpec spec{.window = window, .chunked = chunked};
     const int64_t sees = first_seen(spec, context - 1);
     receives = first_seen(spec, receives);
-    svg.text(132, y + 11, window == 0 ? fmt::format("layer {} global", l) : fmt::format("layer {} window {}", l, window),
-             Anchor::end, "ink", 11);
+    const std::string seen = window == 0 ? "global" : fmt::format("{} {}", chunked ? "chunk" : "window", window);
+    svg.text(132, y + 11, fmt::format("layer {} {}", l, seen), Anchor::end, "ink", 11);
     svg.rect(x.at(static_cast<double>(receives)), y, x.at(n) - x.at(static_cast<double>(receives)), 12, "s4",
              fmt::format("content from token {} on can have arrived", receives));
     svg.rect(x.at(static_cast<double>(sees)), y + 2, x.at(n) - x.at(static_cast<double>(sees)), 8, "accent",
