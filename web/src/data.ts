@@ -700,6 +700,8 @@ export interface Experts extends Head<"experts"> {
   /** Experts of a layer, and those that a token goes through. */
   count: number;
   perToken: number;
+  /** What each has of all that the router gives: "probability", or "share of the sigmoids". */
+  share: string;
   /** The position of the first token here; earlier ones are left out of long prompts. */
   first: number;
   /** Of those tokens. */
@@ -711,7 +713,7 @@ export interface Experts extends Head<"experts"> {
     chosen: Packed;
     /** u16 [token, choice] */
     weights: Packed;
-    /** u16 [token, expert]: softmax of the router's scores over all experts; null for long prompts. */
+    /** u16 [token, expert]: softmax of the router's scores over all experts, or shares of their sigmoids; null for long prompts. */
     probabilities: Packed | null;
   }[];
 }

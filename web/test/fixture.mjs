@@ -282,7 +282,7 @@ function probabilities(g) {
 
 /** @param {ReturnType<typeof generator>} g @param {number} n @param {number} layers @param {any} head */
 function expertsOf(g, n, layers, head) {
-  return { ...head, count: expertCount, perToken, first: 0, positions: list(n, (i) => i), layers: list(layers, (layer) => {
+  return { ...head, count: expertCount, perToken, share: "probability", first: 0, positions: list(n, (i) => i), layers: list(layers, (layer) => {
     const rows = list(n, () => probabilities(g));
     const best = rows.map((row) => row.map((/** @type {number} */ p, /** @type {number} */ e) => [e, p]).sort((/** @type {number[]} */ a, /** @type {number[]} */ b) => b[1] - a[1]).slice(0, perToken));
     const sum = (/** @type {number[][]} */ one) => one.reduce((s, [, p]) => s + p, 0);
@@ -297,7 +297,7 @@ function expertsOf(g, n, layers, head) {
 
 /** @param {ReturnType<typeof generator>} g @param {number} layers @param {any} head */
 function loadOf(g, layers, head) {
-  return { ...head, count: expertCount, perToken, ideal: 1 / expertCount, every: true, chosen: 0, layers: list(layers, (layer) => {
+  return { ...head, count: expertCount, perToken, share: "probability", ideal: 1 / expertCount, every: true, chosen: 0, layers: list(layers, (layer) => {
     const share = probabilities(g).map(round);
     return { layer, share, probability: probabilities(g).map(round), busiest: share.indexOf(Math.max(...share)), most: Math.max(...share), least: Math.min(...share), idle: 0, balance: round(perToken * (1 + g.next())) };
   }) };

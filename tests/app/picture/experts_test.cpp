@@ -101,6 +101,37 @@ TEST_P(PicturesOfExperts, ALayerIsDrawnAndTabledByItself) {
 INSTANTIATE_TEST_SUITE_P(Models, PicturesOfExperts, testing::Values("mixtral", "qwen3_moe"),
                          [](const auto& test) { return test.param; });
 
+TEST(ExpertsOf, RoutersWithSigmoids) {
+  for (const std::string name : {"deepseek_v3", "glm4_moe", "llama4"}) {
+    SCOPED_TRACE(name);
+    const Checkpoint hooks = open_safetensors(std::string(VITRINE_GOLDEN) + "/hooks/" + name + ".safetensors");
+    const GoldenTensor ids = golden_tensor(hooks, "ids");
+    Engine engine(Golden::open(name).model(), kF32);
+    const PicturePrompt prompt = ids_prompt({ids.begin(), ids.end()});
+    const PictureJson p = picture_of(engine, prompt, "experts"), load = picture_of(engine, prompt, "expert-load");
+    EXPECT_EQ(p.at("share"), "share of the sigmoids");
+    for (const PictureJson* one : {&p, &load})
+      for (const char* word : {"probab", "softmax"})
+        EXPECT_EQ(one->at("caption").get<std::string>().find(word), std::string::npos);
+    EXPECT_CONTAINS(p.at("caption").get<std::string>(), "the sigmoid of each");
+    for (size_t l = 0; l < p.at("layers").size(); ++l) {
+      const PictureJson& layer = p.at("layers")[l];
+      const GoldenTensor scores = golden_tensor(hooks, "blocks." + layer.at("layer").dump() + ".mlp.hook_router_logits");
+      const auto n = static_cast<size_t>(scores.shape[1]);
+      EXPECT_CLOSE(unpacked(layer.at("weights")),
+                   golden_tensor(hooks, "blocks." + layer.at("layer").dump() + ".mlp.hook_expert_weights"),
+                   Tolerance(4e-5, 1e-4));
+      const std::vector<double> shares = unpacked(layer.at("probabilities"));
+      for (size_t t = 0; t < prompt.ids.size(); ++t) {
+        double sum = 0;
+        const auto sigmoid = [&](size_t e) { return 1 / (1 + std::exp(-static_cast<double>(scores.values[t * n + e]))); };
+        for (size_t e = 0; e < n; ++e) sum += sigmoid(e);
+        for (size_t e = 0; e < n; ++e) EXPECT_NEAR(shares[t * n + e], sigmoid(e) / sum, 2e-5);
+      }
+    }
+  }
+}
+
 TEST(ExpertsOf, ModelsWithoutThemSaySo) {
   Engine engine(Golden::open("llama").model(), kF32);
   for (const char* name : {"experts", "expert-load"}) {

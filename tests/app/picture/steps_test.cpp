@@ -118,6 +118,30 @@ TEST_P(StepsOf, EveryStepHasItsWords) {
   }
 }
 
+// Of layers with one sub-layer each the first may have no MLP; experts may have no gate, and a router no softmax.
+TEST(Steps, TheMlpAndTheRouterAreTheModels) {
+  const auto words = [](const std::string& model) {
+    Engine engine(open_model(resolve_model(model)), kF32);
+    const PictureJson document = explain_document(engine, ids_prompt({3, 5, 7, 9}), {}, kFirstChapter);
+    for (const PictureJson& step : document.at("steps"))
+      if (step.at("id") == "mlp") return step.dump();
+    return std::string();
+  };
+  const std::string dense = words(Golden::open("nemotron_h").model());
+  EXPECT_CONTAINS(dense, "The form of this MLP is squared ReLU.");
+  EXPECT_CONTAINS(dense, "each goes through relu²");
+  EXPECT_CONTAINS(dense, "z = relu²(");
+  const std::string experts = words(std::string(VITRINE_GOLDEN) + "/variants/nemotron_h_moe");
+  EXPECT_CONTAINS(experts, "In an expert one matrix makes");
+  EXPECT_CONTAINS(experts, "W_out relu²(W_in y)");
+  for (const std::string name : {"llama4", "deepseek_v3", "glm4_moe"}) {
+    const std::string sigmoids = words(Golden::open(name).model());
+    EXPECT_CONTAINS(sigmoids, "The sigmoid of a score is a number between 0 and 1");
+    EXPECT_EQ(sigmoids.find("softmax"), std::string::npos) << name;
+    EXPECT_EQ(sigmoids.find("All weights are then multiplied by 1.5.") != std::string::npos, name != "llama4");
+  }
+}
+
 // A learner who reads from the top meets no term before the step that explains it. The fold for engineers may use any.
 TEST_P(StepsOf, TheFirstChapterExplainsItsTermsFirst) {
   const std::vector<std::pair<const char*, const char*>> explained_in = {{"tokens?", "tokens"},

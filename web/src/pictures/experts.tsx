@@ -50,14 +50,14 @@ function Routing({ picture: p, layer }: { picture: Experts; layer: Layer }) {
   }, [p, tokens, value]);
   const say = (token: number, expert: number) => {
     const rank = choices(p, layer, token).findIndex((one) => one.expert === expert);
-    const probability = layer.probabilities === null ? "" : `\nprobability ${exact(floats(layer.probabilities)[token * p.count + expert])}`;
+    const probability = layer.probabilities === null ? "" : `\n${p.share} ${exact(floats(layer.probabilities)[token * p.count + expert])}`;
     return rank < 0 ? `not chosen${probability}` : `choice ${rank + 1} of ${p.perToken}, weight ${exact(choices(p, layer, token)[rank]!.weight)}${probability}`;
   };
   const hook = `blocks.${layer.layer}.mlp.hook_${shown === "weight" ? "expert_weights" : "router_logits"}`;
   return (
     <>
       {layer.probabilities !== null && (
-        <Choice label="Color" options={[{ value: "weight", name: "weight of the chosen" }, { value: "probability", name: "probability of all" }]} value={what} onChange={(to) => { choose(to); pick(null); }} />
+        <Choice label="Color" options={[{ value: "weight", name: "weight of the chosen" }, { value: "probability", name: `${p.share} of all` }]} value={what} onChange={(to) => { choose(to); pick(null); }} />
       )}
       <Heat
         label={`Layer ${layer.layer}: ${shown} of each expert for each token.`}

@@ -24,8 +24,8 @@ std::string part_of_attention(const ModelFacts& facts, const LayerRecord& spec) 
   return plural(facts.shape.n_heads, "head");
 }
 
-std::string part_of_mlp(const ModelFacts& facts, const LayerRecord& spec) {
-  if (!spec.experts) return fmt::format("MLP: {} hidden units, {}", spec.d_ff, facts.mlp_title());
+std::string part_of_mlp(const LayerRecord& spec, bool gated) {
+  if (!spec.experts) return fmt::format("MLP: {} hidden units, {}", spec.d_ff, mlp_title(spec.activation, gated));
   return fmt::format("{}{} of which a token goes through {}", spec.experts_beside ? "MLP, and beside it " : "",
                      plural(spec.experts->count, "expert"), spec.experts->per_row);
 }
@@ -73,7 +73,7 @@ PictureJson data_of_block_diagram(Studio& studio) {
     const bool before = !spec.norms_after && has(in), behind = has(out), after = spec.norms_after && has(in);
     const RowsD update = rows(part.update), sum = has(part.sum) ? rows(part.sum) : RowsD(stream + update);
     stream = sum;
-    const std::string title = attention ? part_of_attention(facts, spec) : part_of_mlp(facts, spec);
+    const std::string title = attention ? part_of_attention(facts, spec) : part_of_mlp(spec, has("mlp.hook_pre_linear"));
     PictureJson one = {{"id", part.id},
                        {"title", title},
                        {"heads", attention && spec.has_attention() ? PictureJson(facts.shape.n_heads) : PictureJson(nullptr)},

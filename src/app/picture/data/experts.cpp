@@ -39,16 +39,18 @@ void check_layer(const Studio& studio, const std::vector<int64_t>& layers) {
     throw InputError(fmt::format("layer {} has no experts.{}", *layer, dense_layers(studio, layers)));
 }
 
-// Numbers in [0, 1] of the tokens from `first` on, in 16 bits.
+// Numbers from 0 on of the tokens from `first` on, in 16 bits.
 PictureJson shares(const std::vector<float>& values, int64_t first, int64_t tokens, int64_t each) {
+  const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * each);
+  const float most = std::max(1.0f, begin == values.end() ? 0 : *std::max_element(begin, values.end()));  // weights may be scaled
   std::vector<uint16_t> stored;
-  for (auto i = static_cast<size_t>(first * each); i < values.size(); ++i)
-    stored.push_back(static_cast<uint16_t>(std::lround(std::clamp(values[i], 0.0f, 1.0f) * 65535.0f)));
-  return packed(std::span<const uint16_t>(stored), {tokens - first, each}, 1.0 / 65535, false);
+  for (auto value = begin; value != values.end(); ++value)
+    stored.push_back(static_cast<uint16_t>(std::lround(std::max(*value / most, 0.0f) * 65535.0f)));
+  return packed(std::span<const uint16_t>(stored), {tokens - first, each}, static_cast<double>(most) / 65535, false);
 }
 
 // Of the layer that is asked for: the weights of the experts that each of the last tokens has chosen (null: not chosen), and the
-// router's probabilities of the same experts.
+// router's shares of the same experts.
 PictureJson one_layer_of(const Studio& studio, int64_t first) {
   const ExpertSpec& spec = *studio.facts.experts;
   const LayerExperts& kept = studio.seen.experts[static_cast<size_t>(*studio.options.layer)];
@@ -78,12 +80,27 @@ PictureJson one_layer_of(const Studio& studio, int64_t first) {
   return one;
 }
 
+// What the router's scores become, and which experts run.
+std::string how_chosen(const ExpertSpec& spec) {
+  if (!spec.sigmoid)
+    return fmt::format("their softmax says how probable each expert is. The {} run",
+                       spec.per_row == 1 ? "most likely one is" : fmt::format("{} most likely", spec.per_row));
+  const char* const by = spec.correction != nullptr ? ", by these numbers and a learned correction of each expert," : "";
+  return fmt::format("the sigmoid of each is a number between 0 and 1, whatever the others are. The {}",
+                     spec.per_row == 1 ? fmt::format("best one{} is run", by) : fmt::format("{} best{} run", spec.per_row, by));
+}
+
+// What each expert has of all that the router gives.
+const char* share_name(const ExpertSpec& spec) { return spec.sigmoid ? "share of the sigmoids" : "probability"; }
+
 std::string how_weighed(const ExpertSpec& spec) {
   if (spec.near) return "A weight is the share of a chosen expert among those whose scores are near to it.";
   if (spec.weighs_inputs) return "A weight is the sigmoid of a chosen expert's score, and multiplies what the expert reads.";
-  return spec.softmax_over_all && !spec.renormalize ? "A weight is the probability of a chosen expert."
-                                                    : "The weights are the probabilities of the chosen experts, divided by "
-                                                      "their sum.";
+  const std::string times = spec.scale != 1 ? fmt::format(", times {:g}", spec.scale) : "";
+  const std::string one = spec.sigmoid ? "sigmoid" : "probability", several = spec.sigmoid ? "sigmoids" : "probabilities";
+  return spec.softmax_over_all && !spec.renormalize
+             ? fmt::format("A weight is the {} of a chosen expert{}.", one, times)
+             : fmt::format("The weights are the {} of the chosen experts, divided by their sum{}.", several, times);
 }
 
 }  // namespace
@@ -116,11 +133,11 @@ PictureJson data_of_experts(Studio& studio) {
          {"probabilities", probable ? shares(kept.probabilities, first, seen.tokens, spec.count) : PictureJson(nullptr)}});
   }
   PictureJson p = present(
-      fmt::format("In each layer the router gives every token's vector {} scores, one for each expert; their softmax says how "
-                  "probable each expert is. The {} run, and their results are added by weight. {} The stronger the color, the "
-                  "more weight; an expert that was not chosen has 0 and does not run.{}",
-                  spec.count, spec.per_row == 1 ? "most likely one is" : fmt::format("{} most likely", spec.per_row),
-                  how_weighed(spec), first > 0 ? fmt::format(" Of the last {} tokens.", shown) : ""),
+      fmt::format("In each layer the router gives every token's vector {} scores, one for each expert; {}, and their "
+                  "results are added by weight. {} The stronger the color, the more weight; an expert that was not chosen has 0 "
+                  "and does not run.{}",
+                  spec.count, how_chosen(spec), how_weighed(spec),
+                  first > 0 ? fmt::format(" Of the last {} tokens.", shown) : ""),
       fmt::format("{} with {} each; every token goes through {} of them. The heaviest choice is expert {} for token {} at "
                   "position {} in layer {}, with weight {:.3f}.{}",
                   plural(layers.size(), "layer"), plural(spec.count, "expert"), spec.per_row, heaviest.expert,
@@ -128,6 +145,7 @@ PictureJson data_of_experts(Studio& studio) {
                   static_cast<double>(heaviest.weight), dense_layers(studio, layers)));
   p["count"] = spec.count;
   p["perToken"] = spec.per_row;
+  p["share"] = share_name(spec);
   p["first"] = first;
   p["positions"] = PictureJson::array();
   for (int64_t position = first; position < seen.tokens; ++position) p["positions"].push_back(position);
@@ -150,9 +168,9 @@ PictureJson data_of_experts(Studio& studio) {
        ["layer {layers.5.layer}", "layers.5.chosen.*", "first 3"], ["layer {layers.6.layer}", "layers.6.chosen.*", "first 3"], ["layer {layers.7.layer}", "layers.7.chosen.*", "first 3"]]},
     {"note": "layer {one.layer}: weights of the chosen experts{one.others}", "beside": "one.beside",
      "grid": {"corner": "token", "rows": "{one.positions.#0|at}", "columns": "{one.experts.#1}", "values": "one.weights.*.*", "reach": "one.most", "blank": true}},
-    {"note": "layer {one.layer}: the router's probabilities{one.others}", "beside": "one.beside",
+    {"note": "layer {one.layer}: {share} of each expert{one.others}", "beside": "one.beside",
      "grid": {"corner": "token", "rows": "{one.positions.#0|at}", "columns": "{one.experts.#1}", "values": "one.probabilities.*.*", "reach": "one.most"}},
-    {"note": "The probabilities of all experts are in the JSON.", "detail": true, "columns": [["layer", "layers.#0.layer"], ["position", "positions.#1"],
+    {"note": "What all experts have is in the JSON ({share}).", "detail": true, "columns": [["layer", "layers.#0.layer"], ["position", "positions.#1"],
        ["token", "positions.#1", "at"], ["choice", "#2", "ordinal"], ["expert", "layers.*.chosen.*.*"], ["weight", "layers.*.weights.*.*"]]}
   ])json");
   return p;
@@ -193,18 +211,18 @@ PictureJson data_of_expert_load(Studio& studio) {
                     {"balance", number(balance)}});
   }
   PictureJson p = present(
-      fmt::format(
-          "How much of a layer's work each of its {} experts does in this prompt: its share of the tokens' choices, and "
-          "the mean of its probability. Were the load even, each would have 1/{} = {:.2f} %. The balance is {} · Σ (share "
-          "of the tokens that choose an expert) · (its mean probability), which training keeps low: {} when the load is "
-          "even.",
-          spec.count, spec.count, 100 / count, spec.count, spec.per_row),
+      fmt::format("How much of a layer's work each of its {} experts does in this prompt: its share of the tokens' choices, and "
+                  "the mean of its {}. Were the load even, each would have 1/{} = {:.2f} %. The balance is {} · Σ (share "
+                  "of the tokens that choose an expert) · (its mean {}), which training keeps low: {} when the load is "
+                  "even.",
+                  spec.count, share_name(spec), spec.count, 100 / count, spec.count, share_name(spec), spec.per_row),
       fmt::format("The busiest is expert {} of layer {}: {:.2f} % of that layer's choices. Of {} experts in {}, {} got no token "
                   "of this prompt.{}",
                   busiest.expert, busiest.layer, 100 * busiest.share, static_cast<int64_t>(layers.size()) * spec.count,
                   plural(layers.size(), "layer"), idle, dense_layers(studio, layers)));
   p["count"] = spec.count;
   p["perToken"] = spec.per_row;
+  p["share"] = share_name(spec);
   p["ideal"] = number(1 / count);
   p["wide"] = spec.count > 12;
   p["layers"] = std::move(list);
@@ -216,16 +234,16 @@ PictureJson data_of_expert_load(Studio& studio) {
   p["charts"] = PictureJson::parse(R"json([
     {"kind": "grid", "if": "every", "title": "Share of each layer's choices", "label": "Share of the choices, by layer and expert.", "values": "layers.*.share.*",
      "rows": "layer {layers.#0.layer}", "columns": "{#1}", "columnTitle": "expert", "scale": "sequential", "cell": 46, "tall": 20, "write": "%",
-     "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.*.share.*|%} of the choices, an even load is {ideal|%}\nmean probability {layers.*.probability.*|%}",
+     "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.*.share.*|%} of the choices, an even load is {ideal|%}\nmean {share} {layers.*.probability.*|%}",
      "key": {"label": "share of the choices", "as": "%"}},
     {"choose": "Layer", "each": "layers.*", "at": "chosen", "name": "{layers.#0.layer}", "charts": [
       {"kind": "xy", "title": "layer {layers.#0.layer}: every expert", "label": "Load of the experts of layer {layers.#0.layer}.", "height": 230,
        "x": {"label": "expert", "whole": true, "pad": 0.5}, "y": {"label": "share", "zero": true, "as": "%"},
        "series": [
          {"name": "of the choices", "tone": "attention", "draw": "dots", "y": "layers.#0.share.*",
-          "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.#0.share.*|%} of the choices\nmean probability {layers.#0.probability.*|%}"},
-         {"name": "probability", "tone": "mlp", "draw": "dots", "y": "layers.#0.probability.*",
-          "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.#0.share.*|%} of the choices\nmean probability {layers.#0.probability.*|%}"}],
+          "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.#0.share.*|%} of the choices\nmean {share} {layers.#0.probability.*|%}"},
+         {"name": "{share}", "tone": "mlp", "draw": "dots", "y": "layers.#0.probability.*",
+          "hint": "layer {layers.#0.layer}, expert {#1}\n{layers.#0.share.*|%} of the choices\nmean {share} {layers.#0.probability.*|%}"}],
        "rules": [{"y": "ideal", "label": "even"}]},
       {"kind": "remark", "text": "An even load is {ideal|%} for each expert. Without a token: {layers.#0.idle}. Balance {layers.#0.balance}, with an even load {perToken}."}]}
   ])json");
@@ -233,8 +251,8 @@ PictureJson data_of_expert_load(Studio& studio) {
     {"if": "every", "note": "an even load is {ideal|%} for each of {count} experts", "keep": "spread",
      "columns": [["layer", "layers.*.layer"], ["busiest expert", "layers.*.busiest"], ["of the choices", "layers.*.most", "%"], ["least", "layers.*.least", "%"],
        ["no token", "layers.*.idle"], ["balance", "layers.*.balance", ".3f"]]},
-    {"note": "layer {one.layer}; an even load is {ideal|%}", "columns": [["expert", "#0"], ["of the choices", "one.share.*", "%"], ["mean probability", "one.probability.*", "%"]]},
-    {"detail": true, "columns": [["layer", "layers.#0.layer"], ["expert", "#1"], ["of the choices", "layers.*.share.*"], ["mean probability", "layers.*.probability.*"]]}
+    {"note": "layer {one.layer}; an even load is {ideal|%}", "columns": [["expert", "#0"], ["of the choices", "one.share.*", "%"], ["mean {share}", "one.probability.*", "%"]]},
+    {"detail": true, "columns": [["layer", "layers.#0.layer"], ["expert", "#1"], ["of the choices", "layers.*.share.*"], ["mean {share}", "layers.*.probability.*"]]}
   ])json");
   return p;
 }

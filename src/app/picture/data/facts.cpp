@@ -36,7 +36,8 @@ int64_t cached_bytes(const Engine& engine, int64_t layers, int64_t kv_heads, int
 ModelFacts facts_of(const Model& model) {
   const LayerRecord& first = model.layer(0);
   const std::vector<std::string> hooks = model.hook_names();
-  const auto has = [&](const char* name) { return std::find(hooks.begin(), hooks.end(), name) != hooks.end(); };
+  const auto has = [&](std::string_view name) { return std::find(hooks.begin(), hooks.end(), name) != hooks.end(); };
+  const auto mlp_has = [&](int64_t layer, const char* hook) { return has("blocks." + std::to_string(layer) + ".mlp." + hook); };
   ModelFacts facts;
   facts.shape = model.shape();
   facts.parameters = parameters_of(model);
@@ -70,8 +71,6 @@ ModelFacts facts_of(const Model& model) {
   facts.halved_sinusoids = added == AddedPositions::sinusoids_in_halves;
   facts.rms = first.rms;
   facts.norm_offset = first.rms ? first.norm.offset : 0;
-  facts.activation = first.activation;
-  facts.gated = has("blocks.0.mlp.hook_pre_linear");
   facts.final_norm = has("ln_final.hook_normalized");
   const HookShape* const normed_queries = model.record().hook(attention + "q_norm.hook_normalized");
   facts.head_norms = normed_queries != nullptr;
@@ -79,10 +78,17 @@ ModelFacts facts_of(const Model& model) {
   for (int64_t layer = 0; layer < facts.shape.n_layers; ++layer) {
     const LayerRecord& spec = model.layer(layer);
     const std::optional<ExpertSpec> experts = spec.experts_beside ? std::nullopt : spec.experts;
-    if (!experts) facts.dense_layers.push_back(layer);
-    if (!facts.experts) facts.experts = experts;
+    if (!experts && mlp_has(layer, "hook_post")) facts.dense_layers.push_back(layer);
+    if (!experts || facts.experts) continue;
+    facts.experts = experts;
+    facts.mlp_layer = layer;
   }
-  if (!facts.experts) facts.dense_layers.clear();
+  if (!facts.experts) {
+    if (!facts.dense_layers.empty()) facts.mlp_layer = facts.dense_layers.front();
+    facts.dense_layers.clear();
+  }
+  facts.activation = model.layer(facts.mlp_layer).activation;
+  facts.gated = mlp_has(facts.mlp_layer, "hook_pre_linear");
   const AttentionSpec attention_spec = model.layer(facts.attention_layer).attention;
   facts.sinks = attention_spec.sinks != nullptr;
   facts.attention_softcap = attention_spec.softcap;
@@ -113,8 +119,8 @@ std::string ModelFacts::heads_title() const {
   return shape.n_kv_heads == 1 ? "MQA" : "GQA";
 }
 
-std::string ModelFacts::mlp_title() const {
-  switch (activation) {
+std::string mlp_title(Activation f, bool gated) {
+  switch (f) {
     case Activation::relu: return gated ? "ReGLU" : "ReLU";
     case Activation::gelu_tanh:
     case Activation::gelu_exact: return gated ? "GeGLU" : "GELU";
@@ -129,13 +135,15 @@ std::string ModelFacts::mlp_title() const {
 }
 
 bool ModelFacts::has_bias(std::string_view matrix) const {
-  const int64_t layer = matrix.starts_with("attn.") ? attention_layer : 0;
+  const int64_t layer = matrix.starts_with("attn.") ? attention_layer : mlp_layer;
   const std::string block = "blocks." + std::to_string(layer) + ".";
   const Weight* weight = parameters.matrix(block + std::string(matrix));
   if (weight == nullptr && (matrix == "attn.W_Q" || matrix == "attn.W_K" || matrix == "attn.W_V"))
     weight = parameters.matrix(block + "attn.W_QKV");
   return weight != nullptr && static_cast<bool>(weight->bias);
 }
+
+std::string ModelFacts::mlp_title() const { return vitrine::mlp_title(activation, gated); }
 
 std::string activation_name(Activation f) {
   switch (f) {

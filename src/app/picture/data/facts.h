@@ -31,21 +31,23 @@ struct ModelFacts {
   std::vector<int64_t> conv_layers;  // those with a convolution, or a recurrence, in the place of attention
   bool recurrent = false;            // it is a recurrence
   int64_t attention_layer = 0;       // the first of the others
+  int64_t mlp_layer = 0;             // the first with experts, or if there are none, with an MLP
   NormPlace norm_place = NormPlace::before;
   Positions positions = Positions::rotary;
   bool halved_sinusoids = false;  // the sines first, then the cosines, instead of in turns
-  bool rms = true, gated = false, final_norm = true;
+  bool rms = true, final_norm = true;
   bool head_norms = false;                   // on each head's query and key
   bool joint_head_norms = false;             // they are one norm over the queries of all heads, one over the keys
   double norm_offset = 0;                    // added to an RMSNorm's weight: 1 in Gemma's files
   std::optional<RopeSpec> rope, other_rope;  // the first turning layer's; that of other layers, where it is another
   std::vector<int64_t> still_layers;         // in which nothing turns although it does in others
   std::optional<ExpertSpec> experts;         // of the first layer that has them
-  std::vector<int64_t> dense_layers;         // which have none although others do
+  std::vector<int64_t> dense_layers;         // which have an MLP instead
   bool sinks = false;                        // each head has a score that takes a share of its softmax
   double attention_softcap = 0, final_softcap = 0, logit_scale = 1, residual_scale = 1;
   int64_t parameter_count = 0;
   std::vector<std::string> dtypes;  // of the matrices; empty without weights
+  bool gated = false;               // an MLP, or an expert
   Activation activation = Activation::none;
 
   bool attends(int64_t layer) const;
@@ -57,7 +59,7 @@ struct ModelFacts {
   std::string conv_layers_text() const;
   bool norms_writes() const { return norm_place == NormPlace::both || norm_place == NormPlace::written; }
   std::string heads_title() const;  // "MHA", "GQA", "MQA"
-  std::string mlp_title() const;    // "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU"
+  std::string mlp_title() const;
   /// Whether a bias is added to what a matrix of the layers ("attn.W_Q") gives.
   bool has_bias(std::string_view matrix) const;
 };
@@ -71,6 +73,8 @@ int64_t cached_bytes(const Engine& engine, int64_t layers, int64_t kv_heads, int
 
 /// "relu", "gelu_tanh", "gelu_exact", "silu".
 std::string activation_name(Activation f);
+/// "GeGLU", "SwiGLU", "ReGLU", "GELU", "ReLU", "SiLU".
+std::string mlp_title(Activation f, bool gated);
 /// f(x) in double.
 double activation_value(Activation f, double x);
 

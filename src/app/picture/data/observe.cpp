@@ -118,9 +118,13 @@ class Observer final : public Listener {
     kept.probability.resize(n);
     for (int64_t r = 0; r < logits.rows(); ++r) {
       const std::span<const float> row(logits.row<float>(r), n);
-      const double lse = log_sum_exp(row);
+      const bool sigmoid = facts_.experts->sigmoid;
+      double sum = 0;
+      for (const float z : row) sum += sigmoid ? activation_value(Activation::sigmoid, static_cast<double>(z)) : 0;
+      const double lse = sigmoid ? 0 : log_sum_exp(row);
       for (size_t e = 0; e < n; ++e) {
-        const double p = std::exp(static_cast<double>(row[e]) - lse);
+        const double z = static_cast<double>(row[e]),
+                     p = sigmoid ? activation_value(Activation::sigmoid, z) / sum : std::exp(z - lse);
         kept.probability[e] += p;
         if (out_.tokens <= kTokensEach) kept.probabilities.push_back(static_cast<float>(p));
       }

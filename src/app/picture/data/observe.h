@@ -37,7 +37,8 @@ struct LayerPatterns {
 struct LayerExperts {
   std::vector<uint16_t> chosen;      // [token, per_row]: numbers of experts, the heaviest first
   std::vector<float> weights;        // [token, per_row]
-  std::vector<float> probabilities;  // [token, expert]: softmax of the router's scores; up to kTokensEach tokens, else empty
+  std::vector<float> probabilities;  // [token, expert]: softmax of the router's scores, or shares of their sigmoids; up to
+                                     // kTokensEach tokens, else empty
   std::vector<double> choices, probability;  // [expert]: tokens that chose it, the sum of its probabilities
 };
 

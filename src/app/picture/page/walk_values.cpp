@@ -60,6 +60,17 @@ PictureJson rope_values(const std::optional<RopeSpec>& rope) {
           {"long_divisors", range(rope->long_divisors)}};
 }
 
+// GELU's forms look alike.
+std::string activation_in_text(Activation f) {
+  switch (f) {
+    case Activation::gelu_tanh:
+    case Activation::gelu_exact:
+    case Activation::quick_gelu: return "gelu";
+    case Activation::relu_squared: return "relu²";
+    default: return activation_name(f);
+  }
+}
+
 PictureJson expert_values(const std::optional<ExpertSpec>& experts) {
   if (!experts) return nullptr;
   return {{"count", experts->count},
@@ -69,6 +80,9 @@ PictureJson expert_values(const std::optional<ExpertSpec>& experts) {
           {"slope", experts->slope},
           {"softmax_over_all", experts->softmax_over_all},
           {"renormalize", experts->renormalize},
+          {"sigmoid", experts->sigmoid},
+          {"corrected", experts->correction != nullptr},
+          {"scale", experts->scale},
           {"near", experts->near ? PictureJson(*experts->near) : PictureJson(nullptr)},
           {"weighs_inputs", experts->weighs_inputs}};
 }
@@ -328,7 +342,6 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
   if (studio.spelled())
     if (const Tokenizer& tokenizer = studio.engine.tokenizer(); tokenizer.adds_bos() && tokenizer.bos())
       bos = tokenizer.piece(*tokenizer.bos());
-  const std::string activation = activation_name(facts.activation);
   const std::string text = studio.prompt.text.value_or("");
   std::istringstream in(text);
   PictureJson next = nullptr;
@@ -387,7 +400,7 @@ PictureJson walk_values(Studio& studio, const PictureJson& pictures) {
           {"head_norms", !facts.head_norms        ? "none"
                          : facts.joint_head_norms ? "joint"
                                                   : "each"},
-          {"activation", activation == "silu" || activation == "relu" ? activation : "gelu"},
+          {"activation", activation_in_text(facts.activation)},
           {"gated", facts.gated},
           {"mlp_title", facts.mlp_title()},
           {"experts", expert_values(facts.experts)},

@@ -94,7 +94,7 @@ Svg all_layers(const PictureView& c) {
   return svg;
 }
 
-// Weights of one layer, and below them the router's probabilities: tokens down, experts across.
+// Weights of one layer, and below them the router's shares: tokens down, experts across.
 Svg one_layer(const PictureView& c, const PictureJson& layer) {
   constexpr double kRow = 16;
   constexpr size_t kMostTokens = 64;
@@ -102,11 +102,12 @@ Svg one_layer(const PictureView& c, const PictureJson& layer) {
   Shown shown{c};
   shown.begin = shown.kept - std::min(shown.kept, kMostTokens);
   struct Panel {
-    const char* what;
+    std::string what;
     std::vector<double> cells;
   };
   std::vector<Panel> panels = {{"weight", spread(c, layer, shown.kept)}};
-  if (std::vector<double> p = numbers_of(layer, "probabilities"); !p.empty()) panels.push_back({"probability", std::move(p)});
+  if (std::vector<double> p = numbers_of(layer, "probabilities"); !p.empty())
+    panels.push_back({c.picture.at("share"), std::move(p)});
   double most = 1e-30;
   for (const Panel& panel : panels) most = std::max(most, largest_of(panel.cells));
   const double cell = std::clamp((kExpertsNarrow - kExpertsLeft - 20) / static_cast<double>(count), 7.0, 32.0);
