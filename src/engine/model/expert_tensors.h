@@ -14,6 +14,10 @@ struct ExpertNames {
   bool by_columns = false;  // stacked tensors are [E, D, 2 F] and [E, F, D]
 };
 
+/// Of files that hold a tensor for each expert, as Mixtral's and Phi-3.5-MoE's are published.
+inline const ExpertNames kPublishedMixtral{
+    .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .in = "w3", .out = "w2"};
+
 /// Adds "mlp.W_router" and, for each expert, "mlp.experts.<e>.W_gate", "W_in" and "W_out".
 /// GGUF stacks each of them over the experts. A Hugging Face file has a tensor each, or, if `stacked`, as transformers 5 holds
 /// them, `experts`.gate_up_proj [E, 2 F, D], with an expert's gate before its up, and `experts`.down_proj [E, D, F]; without

@@ -61,11 +61,9 @@ Mixtral::Mixtral(const MixtralConfig& config, bool stacked)
     : RopeDecoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   // GGUF holds the rows of W_Q and W_K in another order, so that neighboring components rotate together.
   PartList list = begin_tensors({}, {.gguf_pairs = true});
-  const ExpertNames published{
-      .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .in = "w3", .out = "w2"};
   for (MixtralBlock& w : blocks) {
     list.add_layer(w.ln1, w.attn, w.ln2);
-    add_experts(list, w.mlp, c.experts, stacked, stacked ? ExpertNames{} : published);
+    add_experts(list, w.mlp, c.experts, stacked, stacked ? ExpertNames{} : kPublishedMixtral);
   }
   end_tensors(list);
 }

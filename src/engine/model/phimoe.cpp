@@ -74,12 +74,10 @@ AttentionSpec PhiMoe::attention_spec(int64_t layer) const {
 
 PhiMoe::PhiMoe(const PhiMoeConfig& config, bool stacked) : Decoder(config), c(config), blocks(static_cast<size_t>(c.n_layers)) {
   PartList list(c, {.norm = c.norm, .activation = c.activation, .qkv_bias = c.qkv_bias, .o_bias = c.o_bias});
-  const ExpertNames published{
-      .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .gate = "w1", .in = "w3", .out = "w2"};
   list.add(W_E, "W_E", "model.embed_tokens.weight", "token_embd.weight", list.size.V, list.size.D);
   for (PhiMoeBlock& w : blocks) {
     list.add_layer(w.ln1, w.attn, w.ln2);
-    add_experts(list, w.mlp, c.experts, stacked, stacked ? ExpertNames{.router = "mlp.router"} : published);
+    add_experts(list, w.mlp, c.experts, stacked, stacked ? ExpertNames{.router = "mlp.router"} : kPublishedMixtral);
   }
   list.end_layers();
   list.add(ln_final);
