@@ -113,28 +113,6 @@ Llama4::Llama4(const Llama4Config& config) : RopeDecoder(config), c(config), blo
   end_tensors(list);
 }
 
-// A list with a number for each layer; empty: the configuration has none, or an empty one.
-std::vector<int64_t> read_of_layers(const ConfigReader& keys, const char* key, int64_t n_layers) {
-  std::vector<int64_t> listed = keys.counts(key);
-  if (!listed.empty() && static_cast<int64_t>(listed.size()) < n_layers)
-    keys.fail(key, "has " + std::to_string(listed.size()) + " entries; expected one for each of " + std::to_string(n_layers) +
-                       " layers");
-  return listed;
-}
-
-// no_rope_layers holds a 1 for a layer that rotates. llama.cpp has no key for it: there every fourth does not, or all do where
-// there are no chunks.
-std::vector<bool> read_rotating_layers(const ModelConfig& config, int64_t n_layers) {
-  const ConfigReader& keys = config.keys;
-  const std::vector<int64_t> listed = read_of_layers(keys, config.gguf ? "vitrine.no_rope_layers" : "no_rope_layers", n_layers);
-  const bool all = config.gguf && keys.find_count("attention.sliding_window") == 0;
-  const int64_t every = keys.positive("no_rope_layer_interval", {}, 4);
-  std::vector<bool> rotates;
-  for (int64_t layer = 0; layer < n_layers; ++layer)
-    rotates.push_back(listed.empty() ? all || (layer + 1) % every != 0 : listed[static_cast<size_t>(layer)] != 0);
-  return rotates;
-}
-
 // The layers of moe_layers, or else every interleave_moe_layer_step-th.
 std::vector<bool> read_mixing_layers(const ModelConfig& config, int64_t n_layers) {
   const ConfigReader& keys = config.keys;
@@ -208,7 +186,8 @@ std::unique_ptr<Model> read_llama4_text(const ModelConfig& config) {
   c.rope = read_rope(config, c, {.theta = 5e5, .pairs = true});
   c.activation = read_activation(keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = keys.flag("attention_bias", {}, false);
-  c.rotates = read_rotating_layers(config, c.n_layers);
+  // llama.cpp has all layers rotate where there are no chunks.
+  c.rotates = read_rotating_layers(config, c.n_layers, keys.find_count("attention.sliding_window") == 0);
   c.windows = config.gguf ? read_gguf_chunks(keys, c) : read_chunks(config, c);
   c.temperature = read_temperature(config, c.has_windows());
   c.mixes = read_mixing_layers(config, c.n_layers);
@@ -234,30 +213,20 @@ int64_t mixture_step(const std::vector<bool>& mixes) {
   return first == mixes.end() ? 0 : first - mixes.begin() + 1;
 }
 
-template <class T>
-Json list_of(const std::vector<bool>& flags) {
-  Json list = Json::array();
-  for (const bool flag : flags) list.push_back(static_cast<T>(flag));
-  return list;
-}
-
 // What llama.cpp takes for granted is written only where it is not so, under keys of our own.
 void write_gguf(Json& keys, const Llama4Config& c) {
   if (c.experts.count > 0) write_gguf_experts(keys, c.experts);
   keys["interleave_moe_layer_step"] = mixture_step(c.mixes);
-  bool every_fourth = true, all = true, usual = true;
+  bool usual = true;
   std::vector<bool> chunked;
   for (size_t layer = 0; layer < c.rotates.size(); ++layer) {
-    const bool is_fourth = (layer + 1) % 4 == 0;
     chunked.push_back(c.windows[layer] != kNoWindow);
-    every_fourth = every_fourth && c.rotates[layer] != is_fourth;
-    all = all && c.rotates[layer];
-    usual = usual && chunked[layer] != is_fourth;
+    usual = usual && chunked[layer] == ((layer + 1) % 4 != 0);
   }
   const bool chunks = c.has_windows();
-  if (!(chunks ? every_fourth : all)) keys["vitrine.no_rope_layers"] = list_of<int64_t>(c.rotates);
+  write_rotating_layers(keys, c.rotates, ConfigFormat::gguf, !chunks);
   if (!chunks) keys["attention.sliding_window"] = 0;
-  if (chunks && !usual) keys["attention.sliding_window_pattern"] = list_of<bool>(chunked);
+  if (chunks && !usual) keys["attention.sliding_window_pattern"] = chunked;
   if (const int64_t chunk = *std::max_element(c.windows.begin(), c.windows.end()); chunks && chunk != kUsualChunk)
     keys["vitrine.attention_chunk_size"] = chunk;
   const double scale = c.temperature ? c.temperature->scale : 0;
@@ -277,7 +246,7 @@ Json Llama4::config(ConfigFormat format) const {
   keys["intermediate_size"] = c.experts.count > 0 ? c.experts.d_ff : c.d_ff;
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;
-  keys["no_rope_layers"] = list_of<int64_t>(c.rotates);
+  write_rotating_layers(keys, c.rotates, format);
   keys["attention_chunk_size"] = c.has_windows() ? Json(*std::max_element(c.windows.begin(), c.windows.end())) : Json(nullptr);
   for (const int64_t window : c.windows)
     keys["layer_types"].push_back(window == kNoWindow ? "full_attention" : "chunked_attention");

@@ -8,6 +8,9 @@
 namespace vitrine {
 namespace {
 
+constexpr const char *kRotating = "no_rope_layers", *kRotatingInGguf = "vitrine.no_rope_layers";
+constexpr int64_t kStillInterval = 4;
+
 using Scaling = RopeSpec::Scaling;
 
 // One object of a config.json: rope_parameters, rope_scaling, or what rope_parameters holds of one type of layer.
@@ -207,6 +210,31 @@ LayerRopes read_layer_ropes(const ModelConfig& config, DecoderConfig& model, int
                          theta_of_type, read_share(config, absent));
   };
   return {of(full, absent.settings, global_head_dim, theta), of(sliding, nullptr, model.head_dim, local_theta)};
+}
+
+std::vector<bool> read_rotating_layers(const ModelConfig& config, int64_t n_layers, bool gguf_all) {
+  const char* const key = config.gguf ? kRotatingInGguf : kRotating;
+  const std::vector<int64_t> listed = config.keys.counts(key);
+  if (!listed.empty() && std::ssize(listed) < n_layers)
+    config.keys.fail(key, "has " + std::to_string(listed.size()) + " entries; expected one for each of " +
+                              std::to_string(n_layers) + " layers");
+  const int64_t every = config.keys.positive("no_rope_layer_interval", {}, kStillInterval);
+  std::vector<bool> rotates;
+  for (int64_t layer = 0; layer < n_layers; ++layer)
+    rotates.push_back(listed.empty() ? (config.gguf && gguf_all) || (layer + 1) % every != 0
+                                     : listed[static_cast<size_t>(layer)] != 0);
+  return rotates;
+}
+
+void write_rotating_layers(Json& keys, const std::vector<bool>& rotates, ConfigFormat format, bool gguf_all) {
+  const bool gguf = format == ConfigFormat::gguf;
+  bool taken = true;  // by llama.cpp
+  Json list = Json::array();
+  for (size_t layer = 0; layer < rotates.size(); ++layer) {
+    list.push_back(rotates[layer] ? 1 : 0);
+    taken = taken && rotates[layer] == (gguf_all || (layer + 1) % kStillInterval != 0);
+  }
+  if (!gguf || !taken) keys[gguf ? kRotatingInGguf : kRotating] = std::move(list);
 }
 
 }  // namespace vitrine

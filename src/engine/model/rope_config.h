@@ -1,6 +1,7 @@
 #pragma once
 // RoPE as configurations state it: one reader and one writer for all families.
 #include <optional>
+#include <vector>
 
 #include "model/config.h"
 
@@ -36,6 +37,11 @@ struct LayerRopes {
   RopeSpec global, local;
 };
 LayerRopes read_layer_ropes(const ModelConfig& config, DecoderConfig& model, int64_t global_head_dim, const RopeDefaults& absent);
+
+/// Which layers rotate: a 1 in no_rope_layers, or without that list all but every no_rope_layer_interval-th (4). GGUF has no key
+/// for it, and a list of our own where layers are not as llama.cpp takes them: every fourth does not, or if `gguf_all`, all do.
+std::vector<bool> read_rotating_layers(const ModelConfig& config, int64_t n_layers, bool gguf_all = false);
+void write_rotating_layers(Json& keys, const std::vector<bool>& rotates, ConfigFormat format, bool gguf_all = false);
 
 /// What a config.json calls the settings with theta: rope_parameters, or what it holds of one type of layer.
 Json rope_parameters(const RopeSpec& rope);

@@ -63,20 +63,6 @@ SmolLm3::SmolLm3(const SmolLm3Config& config) : RopeDecoder(config), c(config), 
   end_tensors(list);
 }
 
-// no_rope_layers holds a 1 for a layer that rotates. llama.cpp has no key for it: there every fourth rotates nothing.
-std::vector<bool> read_rotates(const ModelConfig& config, int64_t n_layers) {
-  const char* const key = config.gguf ? "vitrine.no_rope_layers" : "no_rope_layers";
-  const std::vector<int64_t> listed = config.keys.counts(key);
-  const int64_t every = config.keys.positive("no_rope_layer_interval", {}, 4);
-  if (!listed.empty() && static_cast<int64_t>(listed.size()) < n_layers)
-    config.keys.fail(key, "has " + std::to_string(listed.size()) + " entries; expected one for each of " +
-                              std::to_string(n_layers) + " layers");
-  std::vector<bool> rotates;
-  for (int64_t layer = 0; layer < n_layers; ++layer)
-    rotates.push_back(listed.empty() ? (layer + 1) % every != 0 : listed[static_cast<size_t>(layer)] != 0);
-  return rotates;
-}
-
 // Windows act only where use_sliding_window says so, on layers that rotate nothing if there is no list of layers.
 std::vector<int64_t> read_smollm3_windows(const ModelConfig& config, const SmolLm3Config& c) {
   const ConfigReader& keys = config.keys;
@@ -95,24 +81,16 @@ std::unique_ptr<Model> read_smollm3(const ModelConfig& config) {
   c.activation = read_activation(config.keys, "hidden_act", {}, "silu");
   c.qkv_bias = c.o_bias = config.keys.flag("attention_bias", {}, false);
   c.mlp_bias = config.keys.flag("mlp_bias", {}, false);
-  c.rotates = read_rotates(config, c.n_layers);
+  c.rotates = read_rotating_layers(config, c.n_layers);
   c.windows = read_smollm3_windows(config, c);
   return std::make_unique<SmolLm3>(c);
 }
 
 Json SmolLm3::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
-  const bool gguf = format == ConfigFormat::gguf;
-  Json rotates;
-  bool every_fourth = true;
-  for (int64_t layer = 0; layer < c.n_layers; ++layer) {
-    const bool rotating = c.rotates[static_cast<size_t>(layer)];
-    rotates.push_back(rotating ? 1 : 0);
-    every_fourth = every_fourth && rotating == ((layer + 1) % 4 != 0);
-  }
   if (c.has_windows()) write_listed_windows(keys, c.windows, format);
-  if (!gguf || !every_fourth) keys[gguf ? "vitrine.no_rope_layers" : "no_rope_layers"] = rotates;
-  if (gguf) return keys;
+  write_rotating_layers(keys, c.rotates, format);
+  if (format == ConfigFormat::gguf) return keys;
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;
   keys["mlp_bias"] = c.mlp_bias;
