@@ -17,9 +17,6 @@
 namespace vitrine {
 namespace {
 
-constexpr MambaKeys kFalconMamba{{"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256},
-                                 {"mamba_d_head", 0},    {"mamba_d_conv", 4},   true};
-
 struct FalconH1Config : DecoderConfig {
   MambaSpec mixer = {};                        // with the factors of what it reads, makes of it and gives
   double attention_in = 1, attention_out = 1;  // of what attention reads, and of what it gives
@@ -184,26 +181,11 @@ void read_multipliers(const ConfigReader& keys, FalconH1Config& c) {
 
 MambaSpec read_mixer(const ModelConfig& config, const FalconH1Config& c) {
   const ConfigReader& keys = config.keys;
-  MambaKeys names = kFalconMamba;
-  int64_t inner = 0;
-  if (!config.gguf) {
-    const int64_t expand = keys.positive("mamba_expand", {}, 2),
-                  heads = keys.positive(names.n_heads.key, {}, names.n_heads.absent);
-    check_product(keys, "mamba_expand", "mamba_expand * hidden_size", expand, c.d_model, kMostInHeads);
-    inner = keys.find_positive("mamba_d_ssm").value_or(keys.mentions("mamba_d_ssm") ? expand * c.d_model : 1024);
-    names.d_head.absent = std::max<int64_t>(1, inner / heads);
-  }
-  MambaSpec mixer = read_mamba(config, names);
-  if (!config.gguf && mixer.inner() != inner)
-    keys.fail(names.n_heads.key, "times mamba_d_head must be mamba_d_ssm (" + std::to_string(inner) + ")");
-  mixer.norm = c.norm;
-  mixer.activation = c.activation;
-  mixer.conv_bias = keys.flag("mamba_conv_bias", {}, true);
+  MambaSpec mixer = read_hybrid_mamba(config, c, {"mamba_d_ssm", 1024});
   if (config.gguf) {
     if (!keys.flag("use_ssm_norm", {}, false)) mixer.norm_place = MambaNorm::none;
     return mixer;
   }
-  mixer.bias = keys.flag("mamba_proj_bias", {}, false);
   mixer.out_bias = keys.flag("projectors_bias", {}, false);
   const bool before_gate = keys.flag("mamba_norm_before_gate", {}, true);
   mixer.norm_place = !keys.flag("mamba_rms_norm", {}, false) ? MambaNorm::none
@@ -232,18 +214,13 @@ std::unique_ptr<Model> read_falcon_h1(const ModelConfig& config) {
 
 Json FalconH1::config(ConfigFormat format) const {
   Json keys = write_decoder(c, format);
-  write_mamba(keys, c.mixer, kFalconMamba, format);
-  if (format == ConfigFormat::gguf) {
-    if (!c.mixer.conv_bias) keys["mamba_conv_bias"] = false;  // a word of our own
-    return keys;
-  }
+  write_hybrid_mamba(keys, c.mixer, format);
+  if (format == ConfigFormat::gguf) return keys;
   keys["hidden_act"] = activation_key(c.activation);
   keys["attention_bias"] = c.qkv_bias;
   keys["mlp_bias"] = c.mlp_bias;
   keys["mamba_d_ssm"] = c.mixer.inner();
-  keys["mamba_proj_bias"] = c.mixer.bias;
   keys["projectors_bias"] = c.mixer.out_bias;
-  keys["mamba_conv_bias"] = c.mixer.conv_bias;
   keys["mamba_rms_norm"] = c.mixer.norm_place != MambaNorm::none;
   keys["mamba_norm_before_gate"] = c.mixer.norm_place == MambaNorm::ungated;
   keys["embedding_multiplier"] = shortest(c.embedding_scale);

@@ -18,8 +18,6 @@
 namespace vitrine {
 namespace {
 
-constexpr MambaKeys kGraniteMamba{{"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256},
-                                  {"mamba_d_head", 0},    {"mamba_d_conv", 4},   true};
 constexpr const char* kHybrid =
     "granitehybrid";  // GGUF's name of those with Mamba layers or experts, and ours; config.json has one for all
 
@@ -207,18 +205,8 @@ std::unique_ptr<Model> read_granitemoehybrid(const ModelConfig& config) {
   c.stacked_mlp = true;
   if (std::find(c.attends.begin(), c.attends.end(), false) != c.attends.end()) {
     c.family = kHybrid;
-    MambaKeys names = kGraniteMamba;
-    const int64_t expand = config.gguf ? 0 : keys.positive("mamba_expand", {}, 2),
-                  heads = config.gguf ? 1 : keys.positive(names.n_heads.key, {}, names.n_heads.absent);
-    names.d_head.absent = std::max<int64_t>(1, expand * c.d_model / heads);
-    c.mixer = read_mamba(config, names);
-    if (!config.gguf && c.mixer.inner() != expand * c.d_model)
-      keys.fail(names.n_heads.key,
-                "times mamba_d_head must be mamba_expand * hidden_size (" + std::to_string(expand * c.d_model) + ")");
-    c.mixer.norm = c.norm;
-    c.mixer.activation = c.activation;
-    c.mixer.bias = c.mixer.out_bias = keys.flag("mamba_proj_bias", {}, false);
-    c.mixer.conv_bias = keys.flag("mamba_conv_bias", {}, true);
+    c.mixer = read_hybrid_mamba(config, c);
+    c.mixer.out_bias = c.mixer.bias;
   } else {
     c.attends.clear();
     keys.ignore({"mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand",
@@ -269,8 +257,7 @@ Json Granite::config(ConfigFormat format) const {
       keys["expert_shared_feed_forward_length"] = c.d_ff;
     }
     if (c.attends.empty()) return keys;
-    write_mamba(keys, c.mixer, kGraniteMamba, format);
-    if (!c.mixer.conv_bias) keys["mamba_conv_bias"] = false;  // a word of our own
+    write_hybrid_mamba(keys, c.mixer, format);
     Json& heads = keys["attention.head_count_kv"] = Json::array();
     for (const bool attends : c.attends) heads.push_back(attends ? c.n_kv_heads : 0);
     return keys;
@@ -295,10 +282,8 @@ Json Granite::config(ConfigFormat format) const {
   keys["position_embedding_type"] = c.positions ? "rope" : "nope";
   for (int64_t layer = 0; layer < c.n_layers; ++layer) keys["layer_types"].push_back(c.attends_in(layer) ? "attention" : "mamba");
   if (!c.attends.empty()) {
-    write_mamba(keys, c.mixer, kGraniteMamba, format);
+    write_hybrid_mamba(keys, c.mixer, format);
     keys["mamba_expand"] = c.mixer.inner() / c.d_model;
-    keys["mamba_proj_bias"] = c.mixer.bias;
-    keys["mamba_conv_bias"] = c.mixer.conv_bias;
   } else if (2 * c.d_model % 128 != 0) {
     keys["mamba_n_heads"] = 1;  // 128 if absent; it must divide twice the width, though nothing has it
   }

@@ -10,6 +10,10 @@
 namespace vitrine {
 namespace {
 
+constexpr MambaKeys kHybridMamba{{"mamba_n_heads", 128}, {"mamba_n_groups", 1}, {"mamba_d_state", 256},
+                                 {"mamba_d_head", 0},    {"mamba_d_conv", 4},   true};
+constexpr const char *kBias = "mamba_proj_bias", *kConvBias = "mamba_conv_bias";
+
 constexpr int64_t kLargestSize = 1 << 16;
 
 TimeStepLimits read_limits(const ConfigReader& keys) {
@@ -150,6 +154,42 @@ void write_mamba(Json& keys, const MambaSpec& spec, const MambaKeys& names, Conf
     keys["time_step_limit"] = {spec.limits.least, std::isfinite(spec.limits.most) ? Json(spec.limits.most)
                                                   : gguf ? Json(static_cast<double>(std::numeric_limits<float>::max()))
                                                          : named_infinity()};
+}
+
+MambaSpec read_hybrid_mamba(const ModelConfig& config, const DecoderConfig& model, const MambaKeys::Size& units) {
+  const ConfigReader& keys = config.keys;
+  MambaKeys names = kHybridMamba;
+  int64_t inner = 0;
+  const char* stated = "mamba_expand * hidden_size";
+  if (!config.gguf) {
+    const int64_t expand = keys.positive("mamba_expand", {}, 2),
+                  heads = keys.positive(names.n_heads.key, {}, names.n_heads.absent);
+    check_product(keys, "mamba_expand", stated, expand, model.d_model, kMostInHeads);
+    inner = expand * model.d_model;
+    if (units.key != nullptr && (keys.has(units.key) || !keys.mentions(units.key))) {
+      inner = keys.positive(units.key, {}, units.absent);
+      stated = units.key;
+    }
+    names.d_head.absent = std::max<int64_t>(1, inner / heads);
+  }
+  MambaSpec spec = read_mamba(config, names);
+  if (!config.gguf && spec.inner() != inner)
+    keys.fail(names.n_heads.key, std::string("times mamba_d_head must be ") + stated + " (" + std::to_string(inner) + ")");
+  spec.norm = model.norm;
+  spec.activation = model.activation;
+  spec.bias = keys.flag(kBias, {}, false);
+  spec.conv_bias = keys.flag(kConvBias, {}, true);
+  return spec;
+}
+
+void write_hybrid_mamba(Json& keys, const MambaSpec& spec, ConfigFormat format) {
+  write_mamba(keys, spec, kHybridMamba, format);
+  if (format == ConfigFormat::gguf) {
+    if (!spec.conv_bias) keys[kConvBias] = false;  // a word of our own
+    return;
+  }
+  keys[kBias] = spec.bias;
+  keys[kConvBias] = spec.conv_bias;
 }
 
 }  // namespace vitrine

@@ -62,4 +62,9 @@ struct MambaKeys {
 MambaSpec read_mamba(const ModelConfig& config, const MambaKeys& names);
 void write_mamba(Json& keys, const MambaSpec& spec, const MambaKeys& names, ConfigFormat format);
 
+/// The same with norm, activation and biases, of a model that also attends (Granite 4, Falcon-H1), whose keys begin with
+/// "mamba_". units: what a config.json calls inner(); without a key, or where that is null, it is mamba_expand * hidden_size.
+MambaSpec read_hybrid_mamba(const ModelConfig& config, const DecoderConfig& model, const MambaKeys::Size& units = {nullptr, 0});
+void write_hybrid_mamba(Json& keys, const MambaSpec& spec, ConfigFormat format);
+
 }  // namespace vitrine

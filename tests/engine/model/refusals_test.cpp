@@ -433,7 +433,8 @@ TEST(Refusals, SettingsOfPhiAndOlmoe) {
 
 TEST(Refusals, SettingsOfFalconH1) {
   EXPECT_CONTAINS(Changed("falcon_h1").set("mamba_d_ssm", 40).message(), "must be mamba_d_ssm (40)");
-  EXPECT_CONTAINS(Changed("falcon_h1").set("mamba_d_ssm", nullptr).set("mamba_expand", 3).message(), "must be mamba_d_ssm (48)");
+  EXPECT_CONTAINS(Changed("falcon_h1").set("mamba_d_ssm", nullptr).set("mamba_expand", 3).message(),
+                  "must be mamba_expand * hidden_size (48)");
   EXPECT_CONTAINS(Changed("falcon_h1").set("mamba_d_head", "wide").message(), "mamba_d_head");
   EXPECT_CONTAINS(Changed("falcon_h1").set("mamba_n_groups", 3).message(), "expected a multiple of the number of groups (3)");
   EXPECT_CONTAINS(Changed("falcon_h1").set("mlp_multipliers", {1.0}).message(), "holds 1 factors; expected 2");
