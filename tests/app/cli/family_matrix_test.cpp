@@ -28,6 +28,7 @@ const std::string kOneStream = "attention and MLP of a layer read one residual s
                       "a norm stands between the residual stream and the keys and values, which are made of a latent vector",
                   kDrawnExperts = "in training its experts are drawn at random, which is not done here",
                   kGate = "what a head writes passes a gate that each token opens for itself, and is no fixed map";
+const std::string kFromGguf = " from GGUF";  // behind a command's name: there alone
 const std::vector<Refusal> kRefusals = {
     {"gpt_neox", "stream", "hook_resid_mid", kOneStream},
     {"gptj", "stream", "hook_resid_mid", kOneStream},
@@ -51,6 +52,8 @@ const std::vector<Refusal> kRefusals = {
     {"mamba2", "stream", "hook_resid_mid", kNoAttention},
     {"mamba2", "units", "mlp.hook_post", kNoAttention},
     {"mamba2", "pattern", "attn.hook_pattern", kNoAttention},
+    {"falcon_h1", "LoRA from GGUF", "holds the factors of Falcon-H1 in its weights",
+     "not beside a GGUF file, whose weights hold the factors of the configuration, and no adapter of PEFT is made for these"},
     {"nemotron_h", "stream", "hook_resid_mid", kOneSublayer},
     {"nemotron_h_moe", "stream", "hook_resid_mid", kOneSublayer},
     {"gemma4", "circuits", "a composition score has no one meaning",
@@ -207,7 +210,8 @@ class EveryFamily : public testing::TestWithParam<std::string> {
   // Done with code 0 and no NaN among the numbers, or a refusal of the list.
   Outcome expect_done(const Command& command, const std::string& model, const std::string& adapter = "") {
     const Outcome outcome = vitrine(line_of(command, model, adapter));
-    const Refusal* const refusal = refusal_of(family, command.name);
+    const Refusal* refusal = refusal_of(family, command.name);
+    if (refusal == nullptr && model.ends_with(".gguf")) refusal = refusal_of(family, command.name + kFromGguf);
     EXPECT_EQ(outcome.code, refusal == nullptr ? 0 : 2) << command.name << ": " << outcome.err;
     if (refusal != nullptr) {
       EXPECT_CONTAINS(outcome.err, refusal->says);
@@ -284,7 +288,8 @@ std::string page() {
   for (const std::string& family : families()) {
     rows += "| " + title_of(family) + " |";
     for (const Command& command : kCommands) {
-      const Refusal* const refusal = EveryFamily::refusal_of(family, command.name);
+      const Refusal* refusal = EveryFamily::refusal_of(family, command.name);
+      if (refusal == nullptr) refusal = EveryFamily::refusal_of(family, command.name + kFromGguf);
       rows += " " + (refusal == nullptr ? "✓" : letter(refusal->why)) + " |";
     }
     rows += "\n";
