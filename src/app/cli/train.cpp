@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/plural.h"
+#include "base/shell_word.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/one_step.h"
@@ -22,11 +23,18 @@ namespace {
 
 struct TrainArguments {
   std::string config;
+  std::vector<std::string> settings;
   bool resume = false, example = false, json = false, distill = false;
   OneStepOptions one_step;
+
+  std::string command() const {
+    std::string words = std::string("vitrine ") + (distill ? "distill " : "train ") + shell_word(config);
+    for (const std::string& setting : settings) words += " --set " + shell_word(setting);
+    return words;
+  }
 };
 
-void print_result(const TrainResult& r, const TrainArguments& o, int ranks) {
+void print_result(const TrainResult& r, const TrainArguments& o, const TrainConfig& config, int ranks) {
   if (o.json) {
     OrderedJson document;
     document["step"] = r.step;
@@ -42,8 +50,7 @@ void print_result(const TrainResult& r, const TrainArguments& o, int ranks) {
     document["checkpoint"] = r.checkpoint.empty() ? OrderedJson() : OrderedJson(r.checkpoint);
     return print_json(document);
   }
-  const std::string again = fmt::format("vitrine {} {}", o.distill ? "distill" : "train", o.config);
-  if (r.checkpoint.empty()) return print("stopped before step 1, so there is no checkpoint. Begin again with: {}\n", again);
+  if (r.checkpoint.empty()) return print("stopped before step 1, so there is no checkpoint. Begin again with: {}\n", o.command());
   print("{} step {}, {} tokens{}{}\n",
         r.stopped ? "stopped after"
         : r.early ? "no lower validation loss: ended after"
@@ -52,7 +59,10 @@ void print_result(const TrainResult& r, const TrainArguments& o, int ranks) {
         r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
   if (ranks > 1) print("{} processes: {} of the steps' time went into communication\n", ranks, percent(r.comm_share));
   print("{}\n", r.checkpoint);
-  if (r.stopped) print("Go on with: {} --resume\n", again);
+  if (r.stopped)  // the run's folder has the configuration with its settings
+    print("Go on with: {} --resume\n",
+          o.settings.empty() ? o.command()
+                             : std::string("vitrine ") + (o.distill ? "distill " : "train ") + shell_word(config.out));
 }
 
 void run_config(const TrainArguments& o, Comm& comm);
@@ -91,8 +101,7 @@ void run_train(const TrainArguments& o) {
     run_config(o, *comm);
 }
 
-void run_config(const TrainArguments& o, Comm& comm) {
-  const TrainConfig config = read_train_config(o.config);
+TrainResult run_one(const TrainConfig& config, const TrainArguments& o, Comm& comm) {
   if (o.distill && !config.distill)
     throw InputError(o.config +
                      ": has no \"distill\", so there is no teacher. Add distill: {teacher: MODEL}; docs/distillation.md " +
@@ -157,22 +166,33 @@ void run_config(const TrainArguments& o, Comm& comm) {
     progress->clear();
     log("saved {}{}", path, unlinked.empty() ? "" : "; " + unlinked);
   };
-  const StopSignals signals(comm.rank() == 0);
   events.stop = [] { return StopSignals::asked(); };
-  const TrainResult result = train(config, o.resume, events, &comm);
-  progress.reset();
-  if (comm.rank() == 0) print_result(result, o, comm.size());
+  return train(config, o.resume, events, &comm);
+}
+
+void run_config(const TrainArguments& o, Comm& comm) {
+  const StopSignals signals(comm.rank() == 0);
+  const TrainConfig config = read_train_config(o.config, o.settings);
+  const TrainResult result = run_one(config, o, comm);
+  if (comm.rank() == 0) print_result(result, o, config, comm.size());
+}
+
+// What train and distill have in common.
+void add_config_options(CLI::App& app, TrainArguments& o, const char* config) {
+  app.add_option("CONFIG", o.config, config)->type_name("FILE");
+  app.add_option("--set", o.settings, "Set a key of the configuration (optimizer.lr=1e-3); may be repeated")
+      ->type_name("KEY=VALUE");
+  app.add_flag("--resume", o.resume, "Resume from the newest checkpoint; the result is bit-identical to an uninterrupted run");
 }
 
 Action define_train(CLI::App& app) {
   auto o = std::make_shared<TrainArguments>();
-  app.add_option("CONFIG", o->config, "The configuration, in YAML (docs/training.md)")->type_name("FILE");
-  app.add_flag("--resume", o->resume, "Resume from the newest checkpoint; the result is bit-identical to an uninterrupted run");
+  add_config_options(app, *o, "The configuration, in YAML (docs/training.md), or with --resume the run's folder");
   app.add_flag("--example", o->example, "Print a commented configuration that runs as it is");
   add_one_step_options(app, o->one_step);
   CLI::Option *one_step = app.get_option("--one-step"), *example = app.get_option("--example");
   for (const char* name : {"--target", "--rate", "--steps", "--top", "--model"}) app.get_option(name)->needs(one_step);
-  for (const char* name : {"CONFIG", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
+  for (const char* name : {"CONFIG", "--set", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
   example->excludes(one_step);
   add_json(app, o->json);
   example->excludes(app.get_option("--json"));  // it is YAML
@@ -183,10 +203,9 @@ Action define_train(CLI::App& app) {
 Action define_distill(CLI::App& app) {
   auto o = std::make_shared<TrainArguments>();
   o->distill = true;
-  app.add_option("CONFIG", o->config, "The configuration with a teacher, in YAML (docs/distillation.md)")
-      ->type_name("FILE")
-      ->required();
-  app.add_flag("--resume", o->resume, "Resume from the newest checkpoint; the result is bit-identical to an uninterrupted run");
+  add_config_options(app, *o,
+                     "The configuration with a teacher, in YAML (docs/distillation.md), or with --resume the run's folder");
+  app.get_option("CONFIG")->required();
   add_json(app, o->json);
   return [o] { run_train(*o); };
 }

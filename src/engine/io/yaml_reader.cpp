@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -26,7 +27,8 @@ struct YamlValue::Node {
   enum class Kind : uint8_t { null, scalar, list, object };
   Kind kind = Kind::null;
   bool quoted = false, complete = false;
-  int line = 0;
+  const std::string* path = nullptr;                          // of the document that it was read from
+  int line = 0;                                               // 0: it has no lines
   int height = 1;                                             // levels below and with this one
   size_t values = 1;                                          // below and with this one, those of aliases counted again
   std::string text;                                           // of a scalar
@@ -35,7 +37,8 @@ struct YamlValue::Node {
 
 struct YamlValue::Document {
   std::string path;
-  std::deque<Node> nodes;  // pointers into it stay valid
+  std::deque<Node> nodes;                                     // pointers into it stay valid
+  std::vector<std::shared_ptr<const Document>> sources = {};  // whose nodes it refers to
 };
 
 namespace {
@@ -47,7 +50,7 @@ std::string listed(std::span<const std::string> words) {
 }
 
 [[noreturn]] void fail_at(const std::string& path, int line, const std::string& problem) {
-  throw FileError(path + ":" + std::to_string(line), problem);
+  throw FileError(line > 0 ? path + ":" + std::to_string(line) : path, problem);
 }
 
 constexpr size_t kMostDocuments = 256;
@@ -173,6 +176,7 @@ class YamlBuilder final : public YAML::EventHandler {
     if (expects_key()) refuse_key(mark.line + 1);
     Node& node = document_.nodes.emplace_back();
     node.kind = kind;
+    node.path = &document_.path;
     node.line = mark.line + 1;
     if (anchor != 0) anchors_[anchor] = &node;
     return node;
@@ -317,6 +321,7 @@ YamlValue YamlValue::parse(const std::string& text, const std::string& where, co
   auto document = std::make_shared<Document>();
   document->path = where;
   Node& empty = document->nodes.emplace_back();
+  empty.path = &document->path;
   empty.line = 1;
   return {std::move(document), &empty, ""};
 }
@@ -333,7 +338,8 @@ bool YamlValue::is_object() const { return node_->kind == Node::Kind::object; }
 bool YamlValue::is_quoted() const { return node_->quoted; }
 
 std::string YamlValue::where() const {
-  return document_->path + ":" + std::to_string(node_->line) + (field_.empty() ? "" : ": \"" + field_ + "\"");
+  return *node_->path + (node_->line > 0 ? ":" + std::to_string(node_->line) : "") +
+         (field_.empty() ? "" : ": \"" + field_ + "\"");
 }
 
 void YamlValue::fail(const std::string& problem) const {
@@ -347,7 +353,7 @@ void YamlValue::fail(const std::string& problem) const {
       found = node_->text.size() > kLongest ? node_->text.substr(0, kLongest - 3) + "..." : node_->text;
       found = "\"" + found + "\"";
   }
-  fail_at(document_->path, node_->line,
+  fail_at(*node_->path, node_->line,
           (field_.empty() ? "the document" : "\"" + field_ + "\"") + (" is " + found) + "; " + problem);
 }
 
@@ -422,7 +428,7 @@ std::optional<YamlValue> YamlValue::find(std::string_view key) const {
 YamlValue YamlValue::at(std::string_view key, const char* expected) const {
   if (auto value = find(key)) return *std::move(value);
   fail_at(
-      document_->path, node_->line,
+      *node_->path, node_->line,
       (field_.empty() ? "the document" : "\"" + field_ + "\"") + (" lacks \"" + std::string(key)) + "\"; expected " + expected);
 }
 
@@ -439,7 +445,7 @@ void YamlValue::allow(std::span<const std::string> known) const {
   for (const auto& [name, child] : node_->children) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string meant = meant_by(name, known);
-    fail_at(document_->path, child->line,
+    fail_at(*child->path, child->line,
             "\"" + (field_.empty() ? "" : field_ + ".") + name + "\" is not known. " +
                 (meant.empty() ? "" : "Did you mean \"" + meant + "\"? ") + "Here can stand: " + listed(known));
   }
@@ -451,6 +457,80 @@ size_t YamlValue::one_of(std::span<const std::string> words) const {
   if (at != words.end()) return static_cast<size_t>(at - words.begin());
   const std::string meant = meant_by(found, words);
   fail((meant.empty() ? "expected one of " : "did you mean \"" + meant + "\"? Expected one of ") + listed(words));
+}
+
+// Objects of both are made anew; all other nodes are shared.
+const YamlValue::Node* YamlValue::merge_nodes(const Node* base, const Node* changes, Document& into) {
+  if (base->kind != Node::Kind::object || changes->kind != Node::Kind::object) return changes;
+  Node& merged = into.nodes.emplace_back();
+  merged.kind = Node::Kind::object;
+  merged.path = changes->line > 0 ? changes->path : base->path;
+  merged.line = changes->line > 0 ? changes->line : base->line;
+  std::unordered_map<std::string_view, const Node*> changed;
+  for (const auto& [key, child] : changes->children) changed.emplace(key, child);
+  for (const auto& [key, child] : base->children) {
+    const auto change = changed.find(key);
+    if (change == changed.end()) {
+      merged.children.emplace_back(key, child);
+      continue;
+    }
+    if (change->second->kind != Node::Kind::null) merged.children.emplace_back(key, merge_nodes(child, change->second, into));
+    changed.erase(change);
+  }
+  for (const auto& [key, child] : changes->children)
+    if (changed.contains(key)) merged.children.emplace_back(key, child);
+  return &merged;
+}
+
+YamlValue YamlValue::merged_with(const YamlValue& changes) const {
+  require_object();
+  changes.require_object();
+  auto document = std::make_shared<Document>(Document{document_->path, {}, {document_, changes.document_}});
+  const Node* root = merge_nodes(node_, changes.node_, *document);
+  return {std::move(document), root, field_};
+}
+
+YamlValue YamlValue::without(std::string_view key) const {
+  require_object();
+  auto document = std::make_shared<Document>(Document{document_->path, {*node_}, {document_}});
+  Node& node = document->nodes.front();
+  std::erase_if(node.children, [&](const auto& child) { return child.first == key; });
+  return {std::move(document), &node, field_};
+}
+
+YamlValue YamlValue::nested_in(const std::string& keys) const {
+  auto document = std::make_shared<Document>(Document{document_->path, {}, {document_}});
+  const Node* inner = node_;
+  for (size_t end = keys.size();;) {
+    const size_t dot = keys.rfind('.', end - 1), begin = end == 0 || dot == std::string::npos ? 0 : dot + 1;
+    if (begin == end) fail("expected keys with dots between them before it, such as optimizer.lr, not \"" + keys + "\"");
+    Node& outer = document->nodes.emplace_back();
+    outer.kind = Node::Kind::object;
+    outer.path = node_->path;
+    outer.line = node_->line;
+    outer.children.emplace_back(keys.substr(begin, end - begin), inner);
+    inner = &outer;
+    if (begin == 0) break;
+    end = begin - 1;
+  }
+  return {std::move(document), inner, ""};
+}
+
+YamlValue YamlValue::setting(const std::string& text, const std::string& where) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    throw FileError(where, "\"" + text + "\" is no setting; expected KEY=VALUE, such as optimizer.lr=1e-3");
+  const YamlValue value = parse(text.substr(equals + 1), where + " " + text.substr(0, equals));
+  auto document = std::make_shared<Document>(Document{where, {}, {}});
+  const auto copy = [&](const auto& again, const Node& from) -> const Node* {
+    Node& node = document->nodes.emplace_back(from);
+    node.path = &document->path;
+    node.line = 0;
+    for (auto& [key, child] : node.children) child = again(again, *child);
+    return &node;
+  };
+  const Node* const root = copy(copy, *value.node_);
+  return YamlValue(std::move(document), root, text.substr(0, equals)).nested_in(text.substr(0, equals));
 }
 
 std::string yaml_quoted(std::string_view text) {

@@ -31,6 +31,16 @@ class YamlValue {
   static YamlValue parse(const std::string& text, const std::string& where, const YamlLimits& limits = {});
   /// The documents of a file that may have several, in order; those that are empty are left out. The limits are of each.
   static std::vector<YamlValue> parse_all(const std::string& text, const std::string& where, const YamlLimits& limits = {});
+  /// What "optimizer.lr=1e-3" says: a value in YAML, nested_in() its keys. Errors in it name `where`, such as "--set", and no
+  /// line.
+  static YamlValue setting(const std::string& text, const std::string& where);
+  /// An object that has this value under keys with dots between them: {optimizer: {lr: 1e-3}} of 1e-3 and "optimizer.lr".
+  YamlValue nested_in(const std::string& keys) const;
+  /// This object with `changes`, an object, over it: objects within both are merged, null removes a key that is here, and any
+  /// other value replaces what is here. Every value is still named by the file and the line that it comes from.
+  YamlValue merged_with(const YamlValue& changes) const;
+  /// This object without a key.
+  YamlValue without(std::string_view key) const;
 
   bool is_null() const;
   bool is_scalar() const;
@@ -61,7 +71,7 @@ class YamlValue {
   /// Errors: for the first key that is none of `known`, with the one that was likely meant, and all of them.
   void allow(std::span<const std::string> known) const;
 
-  int line() const;  // of the text, from 1
+  int line() const;  // of the text, from 1; 0: of a setting
   /// "recipe.yaml:7: "interventions[2].head"": where this value stands, for messages of those who use it later.
   std::string where() const;
   /// Throws FileError: this value is what it is, and that is a problem: "<where> is <found>; <problem>".
@@ -75,6 +85,7 @@ class YamlValue {
       : document_(std::move(document)), node_(node), field_(std::move(field)) {}
   static std::vector<YamlValue> parse_documents(const std::string& text, const std::string& where, const YamlLimits& limits,
                                                 size_t most);
+  static const Node* merge_nodes(const Node* base, const Node* changes, Document& into);
   void require_object() const;
   YamlValue member(const std::string& name, const Node* child) const;
 

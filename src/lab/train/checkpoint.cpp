@@ -209,7 +209,8 @@ RunFolder::RunFolder(const std::string& path, bool holder) : path_(path) {
   if (error) throw InputError("out: " + path + " cannot be made: " + error.message() + ". Name a folder that you may write to");
   lock_.emplace(path, "out: another process trains in " + path + ". Wait for it, or name another folder");
   for (const std::string& name : names_in(path))
-    if (name.starts_with(kUnfinished) || (name != kMetrics && is_or_becomes(name, kMetrics)))
+    if (name.starts_with(kUnfinished) || (name != kMetrics && is_or_becomes(name, kMetrics)) ||
+        (name != kConfig && is_or_becomes(name, kConfig)))
       fs::remove_all(path + "/" + name, error);
 }
 
@@ -255,6 +256,7 @@ void RunFolder::save(Learner& learner, const Companions& companions, const Train
   const std::string temporary = path_ + "/" + kUnfinished + kStep + std::to_string(progress.step);
   std::error_code error;
   try {
+    keep_config();
     fs::remove_all(temporary, error);
     fs::create_directories(temporary + "/training", error);
     if (error) throw RunError(temporary + ": cannot be made: " + error.message());
@@ -422,6 +424,13 @@ RunFolder::History RunFolder::history() const {
   return history;
 }
 
+void RunFolder::keep_config() {
+  if (config_.empty()) return;
+  write_file_atomically(path_ + "/" + kConfig,
+                        "# The configuration of this run: `vitrine train FOLDER --resume` reads it.\n" + config_);
+  config_.clear();
+}
+
 void RunFolder::rewind_metrics(int64_t step) {
   const std::string path = path_ + "/" + kMetrics;
   std::vector<std::string> lines;
@@ -440,6 +449,7 @@ void RunFolder::rewind_metrics(int64_t step) {
 }
 
 void RunFolder::add_metrics(const std::string& line) {
+  keep_config();
   const std::string path = path_ + "/" + kMetrics;
   if (metrics_ < 0) metrics_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   const std::string whole = line + "\n";

@@ -93,6 +93,10 @@ class RunFolder {
   };
   /// -1 where there is none.
   History history() const;
+  static constexpr const char* kConfig = "config.yaml";
+  /// The configuration of the run, in YAML, which takes the place of the one before with the first line of metrics or the first
+  /// checkpoint: a run that is stopped before leaves nothing.
+  void set_config(const std::string& text) { config_ = text; }
   /// Drops the lines of metrics.jsonl that came after `step`: they will be written again.
   void rewind_metrics(int64_t step);
   /// Appends a line. Errors: RunError from the disk.
@@ -103,10 +107,12 @@ class RunFolder {
  private:
   std::string point(const std::string& link, int64_t step) const;
   void remove_step(int64_t step) const;
+  void keep_config();
 
   std::string path_;
   bool made_ = false;
   std::optional<FolderLock> lock_;
+  std::string config_;  // not written yet
   int metrics_ = -1;
   MetricFormats formats_;
   std::optional<MetricFiles> others_;

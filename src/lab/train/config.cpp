@@ -5,10 +5,11 @@
 #include <initializer_list>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
-#include "io/yaml_reader.h"
+#include "io/file_checks.h"
+#include "io/yaml_layers.h"
 #include "model/config_file.h"
 #include "model/form.h"
+#include "train/checkpoint.h"
 
 namespace vitrine {
 namespace {
@@ -491,7 +492,9 @@ void read_train_data(const YamlValue& value, TrainConfig& c) {
   if (c.train_data.empty()) value.fail(std::string("expected ") + kTrainData);
 }
 
-TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
+}  // namespace
+
+TrainConfig train_config(const YamlValue& y, const std::string& path) {
   point_to_ours(y);
   y.allow(Names{"model",         "lora",
                 "data",          "sequence_length",
@@ -513,7 +516,9 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
                 "orpo",          "grpo",
                 "tasks",         "tasks_every",
                 "tasks_limit",   "masked",
-                "optimiser"});
+                "optimiser",     "extends"});
+  if (const auto extends = y.find("extends"))
+    extends->fail("it stands in a file alone, whose keys are merged over those of another");
   TrainConfig c;
   c.path = path;
   read_model(y.at("model", "a model's folder, or {config: …} for fresh weights"), c);
@@ -614,21 +619,23 @@ TrainConfig from_yaml(const YamlValue& y, const std::string& path) {
   }
   c.out = y.at("out", "the folder of the run: metrics and checkpoints").text();
   if (c.out.empty()) y.find("out")->fail("expected a folder");
+  c.text = yaml_text(y);
   return c;
 }
 
-}  // namespace
-
-TrainConfig read_train_config(const std::string& path) {
-  TrainConfig config = from_yaml(YamlValue::read(path), path);
-  config.text = read_file(path);
+TrainConfig read_train_config(const std::string& path, std::span<const std::string> settings) {
+  const bool run = is_folder(path);
+  const std::string file = run ? path + "/" + RunFolder::kConfig : path;
+  if (run && !present(file))
+    throw InputError(path + ": has no " + std::string(RunFolder::kConfig) +
+                     ", so it is not the folder of a run. Give the configuration's file");
+  TrainConfig config = train_config(read_yaml_layers(file, settings), file);
+  if (run) config.out = path;  // wherever it has moved
   return config;
 }
 
 TrainConfig parse_train_config(const std::string& text, const std::string& where) {
-  TrainConfig config = from_yaml(YamlValue::parse(text, where), where);
-  config.text = text;
-  return config;
+  return train_config(YamlValue::parse(text, where), where);
 }
 
 Json with_dropout(Json model_config, const TrainConfig& config) {

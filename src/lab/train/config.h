@@ -2,10 +2,12 @@
 // What `vitrine train` is told: a YAML file, every key checked (docs/training.md).
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "io/yaml_reader.h"
 #include "model/form.h"
 #include "train/distill_options.h"
 #include "train/learner.h"
@@ -18,7 +20,7 @@ namespace vitrine {
 
 struct TrainConfig {
   std::string path;  // of the file, named in errors
-  std::string text;  // what it says; processes that train together compare it
+  std::string text;  // all that it says, in YAML: kept in the run's folder, compared by processes that train together
 
   // model
   std::string model;        // where learning starts: an existing model; empty: fresh weights
@@ -76,10 +78,13 @@ struct TrainConfig {
   std::string out;
 };
 
-/// Reads and checks a configuration. Relative paths are relative to the working directory.
-/// Errors: FileError naming line, key, found and expected; for an unknown key the nearest one.
-TrainConfig read_train_config(const std::string& path);
-/// The same for text; `where` is named in errors.
+/// Reads and checks a configuration, with what it extends and with settings ("optimizer.lr=1e-3") over it (io/yaml_layers.h).
+/// Relative paths are relative to the working directory. path: a file, or the folder of a run, whose configuration is read.
+/// Errors: FileError naming file, line, key, found and expected; for an unknown key the nearest one.
+TrainConfig read_train_config(const std::string& path, std::span<const std::string> settings = {});
+/// The same for an object; `where` is named in errors.
+TrainConfig train_config(const YamlValue& object, const std::string& where);
+/// The same for text.
 TrainConfig parse_train_config(const std::string& text, const std::string& where);
 
 /// The configuration of the model, with the dropout rates set that were asked for.

@@ -109,6 +109,7 @@ void TrainRun::restore() {
     progress_.best_on = std::move(measured);
   }
   if (!first()) return;
+  folder_.set_config(config_.text);
   folder_.also_write(config_.metrics);
   folder_.rewind_metrics(checkpoint_);
   // The run may have been killed between a checkpoint and its links.

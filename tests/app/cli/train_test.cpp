@@ -87,6 +87,29 @@ TEST_F(TrainCommand, KilledAtAnyMomentItGoesOnToTheSameBits) {
   EXPECT_EQ(names_under(scratch / "cut"), names_under(scratch / "whole"));
 }
 
+// The run's folder has what `extends` and --set made of the configuration, so nothing of it is needed again.
+TEST_F(TrainCommand, TheRunsFolderResumesWithWhatWasSet) {
+  const std::string base = config("run", 4, "ema: 0.5\n"), top = scratch.write("top.yaml", "extends: run.yaml\nema: null\n");
+  const std::vector<std::string> settings = {"--set", "optimizer.lr=5e-3", "--set", "steps=8"};
+  std::vector<std::string> words = {"train", top, "--json"};
+  words.insert(words.end(), settings.begin(), settings.end());
+  ASSERT_EQ(vitrine(words).code, 0);
+  words = {"train", top, "--set", "out=" + scratch / "cut", "--set", "optimizer.lr=5e-3", "--set", "steps=1000000"};
+  const int status = signaled(words, SIGINT, [&] { return std::filesystem::exists(scratch / "cut/step-2"); });
+  ASSERT_EQ(WEXITSTATUS(status), 0) << read_file(scratch / "err");
+  EXPECT_CONTAINS(read_file(scratch / "out"), "Go on with: vitrine train " + scratch / "cut" + " --resume");
+  std::filesystem::remove(base);
+  std::filesystem::remove(top);
+  std::filesystem::rename(scratch / "run", scratch / "moved");
+  const Outcome longer = vitrine({"train", scratch / "moved", "--resume", "--set", "steps=10", "--json"});
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_EQ(longer.json().at("step"), 10);
+  EXPECT_EQ(longer.json().at("checkpoint"), scratch / "moved/step-10");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "moved/step-10/ema"));
+  EXPECT_CONTAINS(read_file(scratch / "moved/config.yaml"), "steps: 10\n");
+  EXPECT_CONTAINS(read_file(scratch / "moved/config.yaml"), "  lr: 5e-3\n");
+}
+
 TEST_F(TrainCommand, AClosedTerminalFinishesTheStepAndSaves) {
   const std::string file = config("run", 1'000'000);
   const int status = signaled({"train", file}, SIGHUP, [&] { return std::filesystem::exists(scratch / "run/step-2"); });

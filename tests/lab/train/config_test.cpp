@@ -282,5 +282,37 @@ TEST(Schedule, RisesAndFalls) {
   EXPECT_DOUBLE_EQ(s.at(1000), 1);
 }
 
+TEST(TrainConfig, ExtendsAFileAndTakesSettings) {
+  const Scratch scratch;
+  const std::string base = scratch.write("base.yaml", kLeast);
+  const std::string top = scratch.write("top.yaml", "extends: base.yaml\noptimizer: {betas: [0.8, 0.9]}\nema: 0.5\n");
+  const TrainConfig c = read_train_config(top, std::vector<std::string>{"optimizer.lr=2e-3", "steps=", "epochs=2", "ema=null"});
+  EXPECT_EQ(c.schedule.peak, 2e-3);
+  EXPECT_EQ(c.optimizer.beta1, 0.8);
+  EXPECT_EQ(c.epochs, 2);
+  EXPECT_FALSE(c.ema);
+  const TrainConfig again = parse_train_config(c.text, "again.yaml");
+  EXPECT_EQ(again.text, c.text);
+  EXPECT_EQ(again.schedule.peak, 2e-3);
+  const auto refused = [&](const std::string& setting) {
+    return message_of<FileError>([&] { read_train_config(top, std::vector<std::string>{setting}); });
+  };
+  EXPECT_EQ(refused("batch=0"), "--set: \"batch\" is \"0\"; expected a whole number from 1 to 2147483647");
+  EXPECT_CONTAINS(refused("optimizer.lrr=1"), "--set: \"optimizer.lrr\" is not known. Did you mean \"lr\"?");
+  EXPECT_CONTAINS(refused("learning_rate=1"),
+                  "--set: \"learning_rate\" is \"1\"; the key is not known; here it is \"optimizer.lr\"");
+  EXPECT_EQ(refused("extends=base.yaml"),
+            "--set: \"extends\" is \"base.yaml\"; it stands in a file alone, whose keys are merged over those of another");
+  EXPECT_EQ(refused("optimizer.lr=null"), top + ":2: \"optimizer\" lacks \"lr\"; expected the learning rate, such as 1e-3");
+}
+
+TEST(TrainConfig, AFolderIsThatOfARun) {
+  const Scratch scratch;
+  EXPECT_EQ(message_of<InputError>([&] { read_train_config(scratch.path()); }),
+            scratch.path() + ": has no config.yaml, so it is not the folder of a run. Give the configuration's file");
+  scratch.write("config.yaml", kLeast);
+  EXPECT_EQ(read_train_config(scratch.path()).out, scratch.path());
+}
+
 }  // namespace
 }  // namespace vitrine

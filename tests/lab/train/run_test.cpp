@@ -93,7 +93,7 @@ TEST_F(TrainRun, KeepsTheNewestAndTheBest) {
   wild.replace(wild.find("lr: 1e-2"), 8, "lr: 3.00");
   const TrainResult result = train(parse_train_config(wild, "config.yaml"), false);
   ASSERT_GT(result.best_step, 0);
-  std::vector<std::string> expected = {"best", "last", "metrics.jsonl", "step-12", "step-9"};
+  std::vector<std::string> expected = {"best", "config.yaml", "last", "metrics.jsonl", "step-12", "step-9"};
   const std::string best = "step-" + std::to_string(result.best_step);
   if (std::find(expected.begin(), expected.end(), best) == expected.end()) expected.push_back(best);
   std::sort(expected.begin(), expected.end());
@@ -105,7 +105,7 @@ TEST_F(TrainRun, TheNewestCountsOnceWhereItIsTheBest) {
   std::string text = small_config(scratch, scratch / "run");
   text.replace(text.find("keep: 2"), 7, "keep: 1");
   ASSERT_EQ(train(parse_train_config(text, "config.yaml"), false).best_step, 12);
-  EXPECT_EQ(names_under(scratch / "run"), (std::vector<std::string>{"best", "last", "metrics.jsonl", "step-12"}));
+  EXPECT_EQ(names_under(scratch / "run"), (std::vector<std::string>{"best", "config.yaml", "last", "metrics.jsonl", "step-12"}));
 }
 
 // Documents of one token have nothing to score: steps of them alone are passed over, and the same ones after --resume.
