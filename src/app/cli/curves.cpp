@@ -1,4 +1,6 @@
 // vitrine curves: the metrics of training runs beside each other, in the terminal and as a page.
+#include "cli/curves.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,11 +56,6 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-struct MetricRun {
-  std::string name;
-  std::vector<Json> lines;  // each an object with a step; the numbers of layers by their full names: "layer_grad_norm.blocks.0"
-};
-
 // Numbers within a value, by names with dots between them.
 void flatten(const Json& value, const std::string& name, Json& to) {
   if (!value.is_object()) {
@@ -66,27 +63,6 @@ void flatten(const Json& value, const std::string& name, Json& to) {
     return;
   }
   for (const auto& [key, inner] : value.items()) flatten(inner, name.empty() ? key : name + "." + key, to);
-}
-
-// A last line that is half-written is skipped.
-MetricRun open_metric_run(const std::string& run) {
-  const std::string path = file_of(run);
-  if (!std::filesystem::exists(path))
-    throw InputError(path + ": is missing. Expected the folder of a run of `vitrine train`, or its metrics.jsonl");
-  MetricRun opened{run, {}};
-  std::istringstream file(text_of(path));
-  size_t number = 0;
-  for (std::string text; std::getline(file, text);) {
-    ++number;
-    Json line = Json::parse(text, nullptr, false);
-    if (line.is_discarded() && file.eof()) break;
-    if (!line.is_object() || !line.contains("step") || !line.at("step").is_number())
-      throw InputError(fmt::format("{}: line {} is no line of metrics; expected a JSON object with a step", path, number));
-    Json flat = Json::object();
-    flatten(line, "", flat);
-    opened.lines.push_back(std::move(flat));
-  }
-  return opened;
 }
 
 // One number of each line, the mean with those before it where `mean` asks for more than one; lines that lack it are ignored.
@@ -214,18 +190,13 @@ bool draw_curves(const CurvesArguments& o, const std::string& title, const std::
   return true;
 }
 
-void run_curves(CurvesArguments o) {
-  if (!o.out.empty()) check_writable("--out", o.out);
-  if (!o.svg.empty()) check_writable("--svg", o.svg);
-  std::vector<MetricRun> runs;
-  for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
-  if (o.metrics.empty()) o.metrics = {"loss", "val_loss", "reward", "lr", "grad_norm"};
-  if (o.metrics == std::vector<std::string>{"all"}) o.metrics = all_metrics(runs);
-  ColoredPage page;
-  page.title = "Training runs";
-  OrderedJson document;
+// Every chart of the metrics that are asked for. Returns whether there was one.
+bool draw_metrics(const CurvesArguments& o, const std::vector<MetricRun>& runs, ColoredPage& page, OrderedJson& document) {
+  std::vector<std::string> metrics = o.metrics;
+  if (metrics.empty()) metrics = {"loss", "val_loss", "reward", "lr", "grad_norm"};
+  if (metrics == std::vector<std::string>{"all"}) metrics = all_metrics(runs);
   bool any = false;
-  for (const std::string& metric : o.metrics) {
+  for (const std::string& metric : metrics) {
     std::vector<RunCurve> curves;  // of numbers of that very name, one for each run
     for (const MetricRun& run : runs) curves.push_back(run_curve(run, metric, o.mean));
     if (draw_curves(o, metric, curves, page)) {
@@ -244,7 +215,19 @@ void run_curves(CurvesArguments o) {
       for (const RunCurve& part : parts) document[metric][run.name][part.run] = {{"step", part.x}, {"value", part.y}};
     }
   }
-  if (!any) throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
+  return any;
+}
+
+void run_curves(const CurvesArguments& o) {
+  if (!o.out.empty()) check_writable("--out", o.out);
+  if (!o.svg.empty()) check_writable("--svg", o.svg);
+  std::vector<MetricRun> runs;
+  for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
+  ColoredPage page;
+  page.title = "Training runs";
+  OrderedJson document;
+  if (!draw_metrics(o, runs, page, document))
+    throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
   if (!o.svg.empty() && page.charts.size() != 1)
     throw UsageError(fmt::format("--svg writes one chart, and there are {}: name one --metric", page.charts.size()));
   if (!o.out.empty()) write_file_atomically(o.out, colored_text_page(page));
@@ -275,6 +258,39 @@ Action define_curves(CLI::App& app) {
 }
 
 }  // namespace
+
+MetricRun open_metric_run(const std::string& run) {
+  const std::string path = file_of(run);
+  if (!std::filesystem::exists(path))
+    throw InputError(path + ": is missing. Expected the folder of a run of `vitrine train`, or its metrics.jsonl");
+  MetricRun opened{run, {}};
+  std::istringstream file(text_of(path));
+  size_t number = 0;
+  for (std::string text; std::getline(file, text);) {
+    ++number;
+    Json line = Json::parse(text, nullptr, false);
+    if (line.is_discarded() && file.eof()) break;
+    if (!line.is_object() || !line.contains("step") || !line.at("step").is_number())
+      throw InputError(fmt::format("{}: line {} is no line of metrics; expected a JSON object with a step", path, number));
+    Json flat = Json::object();
+    flatten(line, "", flat);
+    opened.lines.push_back(std::move(flat));
+  }
+  return opened;
+}
+
+void write_curves_page(const std::string& path, const std::string& title, const std::vector<std::string>& lines,
+                       const std::vector<MetricRun>& runs) {
+  CurvesArguments o;
+  o.out = path;
+  o.json = true;  // nothing in the terminal
+  ColoredPage page;
+  page.title = title;
+  page.lines = lines;
+  OrderedJson document;
+  draw_metrics(o, runs, page, document);
+  write_file_atomically(path, colored_text_page(page));
+}
 
 const Command curves_command = {
     "curves", "Draw the metrics of training runs side by side",

@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/stop_signals.h"
+#include "cli/train_sweep.h"
 #include "cli/train_tasks.h"
 #include "cli/train_view.h"
 #include "train/example.h"
@@ -22,7 +23,7 @@ namespace vitrine::cli {
 namespace {
 
 struct TrainArguments {
-  std::string config;
+  std::string config, sweep;
   std::vector<std::string> settings;
   bool resume = false, example = false, json = false, distill = false;
   OneStepOptions one_step;
@@ -30,6 +31,7 @@ struct TrainArguments {
   std::string command() const {
     std::string words = std::string("vitrine ") + (distill ? "distill " : "train ") + shell_word(config);
     for (const std::string& setting : settings) words += " --set " + shell_word(setting);
+    if (!sweep.empty()) words += " --sweep " + shell_word(sweep);
     return words;
   }
 };
@@ -172,6 +174,11 @@ TrainResult run_one(const TrainConfig& config, const TrainArguments& o, Comm& co
 
 void run_config(const TrainArguments& o, Comm& comm) {
   const StopSignals signals(comm.rank() == 0);
+  if (!o.sweep.empty())
+    return run_train_sweep(
+        read_sweep(o.config, o.settings, o.sweep),
+        {.json = o.json, .writes = comm.rank() == 0, .goes_on = comm.size() == 1, .again = o.command() + " --resume"},
+        [&](const TrainConfig& config) { return run_one(config, o, comm); });
   const TrainConfig config = read_train_config(o.config, o.settings);
   const TrainResult result = run_one(config, o, comm);
   if (comm.rank() == 0) print_result(result, o, config, comm.size());
@@ -182,6 +189,9 @@ void add_config_options(CLI::App& app, TrainArguments& o, const char* config) {
   app.add_option("CONFIG", o.config, config)->type_name("FILE");
   app.add_option("--set", o.settings, "Set a key of the configuration (optimizer.lr=1e-3); may be repeated")
       ->type_name("KEY=VALUE");
+  app.add_option("--sweep", o.sweep, "Train once for each set of values in this YAML file, and compare the runs")
+      ->type_name("FILE")
+      ->check(not_empty());
   app.add_flag("--resume", o.resume, "Resume from the newest checkpoint; the result is bit-identical to an uninterrupted run");
 }
 
@@ -192,7 +202,7 @@ Action define_train(CLI::App& app) {
   add_one_step_options(app, o->one_step);
   CLI::Option *one_step = app.get_option("--one-step"), *example = app.get_option("--example");
   for (const char* name : {"--target", "--rate", "--steps", "--top", "--model"}) app.get_option(name)->needs(one_step);
-  for (const char* name : {"CONFIG", "--set", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
+  for (const char* name : {"CONFIG", "--set", "--sweep", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
   example->excludes(one_step);
   add_json(app, o->json);
   example->excludes(app.get_option("--json"));  // it is YAML

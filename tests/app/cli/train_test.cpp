@@ -110,6 +110,68 @@ TEST_F(TrainCommand, TheRunsFolderResumesWithWhatWasSet) {
   EXPECT_CONTAINS(read_file(scratch / "moved/config.yaml"), "  lr: 5e-3\n");
 }
 
+TEST_F(TrainCommand, ASweepRunsComparesAndResumes) {
+  const std::string base = config("sweep", 6);
+  const std::string file =
+      scratch.write("s.yaml", "runs: [{name: plain}, {ema: 0.5, steps: 4}]\nproduct: {optimizer.lr: [1e-3, 2e-3]}\n");
+  const Outcome outcome = vitrine({"train", base, "--set", "batch=2", "--sweep", file, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<std::string> names = {"plain,optimizer.lr=1e-3", "plain,optimizer.lr=2e-3",
+                                          "ema=0.5,steps=4,optimizer.lr=1e-3", "ema=0.5,steps=4,optimizer.lr=2e-3"};
+  const Json runs = outcome.json().at("runs");
+  ASSERT_EQ(runs.size(), names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string folder = scratch / "sweep/" + names[i];
+    EXPECT_EQ(runs[i].at("name"), names[i]);
+    EXPECT_EQ(runs[i].at("values").at("optimizer.lr"), i % 2 == 0 ? "1e-3" : "2e-3");
+    const std::vector<Json> lines = metrics_of(folder);
+    EXPECT_EQ(runs[i].at("last").at("val_loss"), lines.back().at("val_loss"));
+    EXPECT_EQ(lines.back().at("step"), i < 2 ? 6 : 4);
+    EXPECT_CONTAINS(read_file(folder + "/config.yaml"), "batch: 2\n");
+    EXPECT_CONTAINS(read_file(scratch / "sweep/sweep.html"), names[i]);
+  }
+  const std::string csv = read_file(scratch / "sweep/sweep.csv");
+  EXPECT_TRUE(csv.starts_with("name,optimizer.lr,ema,steps,best_val_loss,best_step,")) << csv;
+  EXPECT_CONTAINS(csv, "\n\"ema=0.5,steps=4,optimizer.lr=2e-3\",2e-3,0.5,4,");
+
+  // The last run is lost, and the third's end: the sweep goes on from what there is.
+  const std::string third = scratch / "sweep/" + names[2], last = scratch / "sweep/" + names[3];
+  const std::string before = weights_bytes(third + "/step-4");
+  std::filesystem::remove_all(last);
+  std::filesystem::remove_all(third + "/step-4");
+  EXPECT_EQ(vitrine({"train", base, "--set", "batch=2", "--sweep", file}).code, 2);  // there are runs already
+  const Outcome again = vitrine({"train", base, "--set", "batch=2", "--sweep", file, "--resume"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(weights_bytes(third + "/step-4"), before);
+  EXPECT_TRUE(std::filesystem::exists(last + "/step-4"));
+  EXPECT_CONTAINS(again.out, names[3]);
+}
+
+TEST_F(TrainCommand, ASweepRefusesValuesByTheirPlaceAndOutlivesARunThatFails) {
+  const std::string base = config("sweep", 6);
+  const auto refused = [&](const std::string& text) {
+    const Outcome outcome = vitrine({"train", base, "--sweep", scratch.write("s.yaml", text)});
+    EXPECT_EQ(outcome.code, 2) << text;
+    return outcome.err;
+  };
+  const std::string file = scratch / "s.yaml";
+  EXPECT_CONTAINS(refused("product: {optimizer.lr: [1e-3],\n  batch: [2, x]}\n"),
+                  file + ":2: \"batch\" is \"x\"; expected a whole number");
+  EXPECT_CONTAINS(refused("runs:\n- {optimizer.lrr: 1}\n"), file + ":2: \"optimizer.lrr\" is not known. Did you mean \"lr\"?");
+  EXPECT_CONTAINS(refused("runs: [{seed: 1}, {seed: 1}]\n"), "two runs are called \"seed=1\"");
+  EXPECT_CONTAINS(refused("runs: [{out: x}]\n"), "a sweep's runs have folders of their own");
+  EXPECT_CONTAINS(refused("runs: [{name: a/b}]\n"), "expected the name of a folder");
+  EXPECT_CONTAINS(refused("product: {seed: 1}\n"), "expected a list of values, such as [1e-3, 2e-3]");
+  EXPECT_CONTAINS(refused("grid: {seed: [1]}\n"), "\"grid\" is not known");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "sweep"));
+  const Outcome outcome =
+      vitrine({"train", base, "--sweep", scratch.write("s.yaml", "product: {optimizer.lr: [1e30, 1e-3]}\n"), "--json"});
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_CONTAINS(outcome.err, "these runs of the sweep failed: optimizer.lr=1e30");
+  EXPECT_TRUE(outcome.json().at("runs")[0].at("failed"));
+  EXPECT_EQ(outcome.json().at("runs")[1].at("last").at("step"), 6);
+}
+
 TEST_F(TrainCommand, AClosedTerminalFinishesTheStepAndSaves) {
   const std::string file = config("run", 1'000'000);
   const int status = signaled({"train", file}, SIGHUP, [&] { return std::filesystem::exists(scratch / "run/step-2"); });
