@@ -173,18 +173,18 @@ void read_optimizer(const YamlValue& value, TrainConfig& c) {
         *name,
         {{"adamw", Kind::adamw}, {"sgd", Kind::sgd}, {"muon", Kind::muon}, {"normuon", Kind::normuon}, {"soap", Kind::soap}});
   if (o.kind == Kind::adamw)
-    value.allow(Names{"name", "lr", "betas", "eps", "moments", "weight_decay", "decay", "no_decay"});
+    value.allow(Names{"name", "lr", "betas", "eps", "moments", "weight_decay", "decay", "no_decay", "lr_groups"});
   else if (o.kind == Kind::muon)
     value.allow(Names{"name", "lr", "momentum", "nesterov", "iterations", "scale", "adamw_lr", "betas", "eps", "weight_decay",
-                      "decay", "no_decay"});
+                      "decay", "no_decay", "lr_groups"});
   else if (o.kind == Kind::normuon)
     value.allow(Names{"name", "lr", "momentum", "nesterov", "iterations", "scale", "neuron_beta", "adamw_lr", "betas", "eps",
-                      "weight_decay", "decay", "no_decay"});
+                      "weight_decay", "decay", "no_decay", "lr_groups"});
   else if (o.kind == Kind::soap)
     value.allow(Names{"name", "lr", "betas", "eps", "shampoo_beta", "frequency", "largest_side", "adamw_lr", "weight_decay",
-                      "decay", "no_decay"});
+                      "decay", "no_decay", "lr_groups"});
   else
-    value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay"});
+    value.allow(Names{"name", "lr", "momentum", "weight_decay", "decay", "no_decay", "lr_groups"});
   if (o.kind == Kind::muon || o.kind == Kind::normuon) o.momentum = 0.95;
   if (o.kind == Kind::soap) o.beta1 = 0.95;
   if (o.kind == Kind::sgd) o.weight_decay = 0;
@@ -221,10 +221,13 @@ void read_optimizer(const YamlValue& value, TrainConfig& c) {
   if (const auto decay = value.find("decay"); decay && o.decay.empty())
     decay->fail("expected patterns of parameter names; where nothing should decay, set weight_decay: 0");
   read(value, "no_decay", o.no_decay);
+  if (const auto groups = value.find("lr_groups"))
+    for (const auto& [pattern, factor] : groups->members())
+      if (!factor.is_null()) o.lr_groups.emplace_back(pattern, number_in(factor, 0, 1e6, "a factor from 0 (frozen) to 1e6"));
 }
 
 void read_schedule(const YamlValue& value, TrainConfig& c) {
-  value.allow(Names{"warmup", "warmup_ratio", "decay", "minimum", "steps", "cooldown"});
+  value.allow(Names{"warmup", "warmup_ratio", "decay", "minimum", "steps", "cooldown", "cycles"});
   using Decay = Schedule::Decay;
   read(value, "warmup", c.schedule.warmup, 0);
   read(value, "warmup_ratio", c.warmup_ratio, 0, 0.999999, "a share of the steps from 0 to below 1");
@@ -236,6 +239,9 @@ void read_schedule(const YamlValue& value, TrainConfig& c) {
   read(value, "minimum", c.schedule.minimum, 0, c.schedule.peak, "a learning rate from 0 to optimizer.lr");
   read(value, "steps", c.schedule.length, 1);
   read(value, "cooldown", c.schedule.cooldown, 1);
+  read(value, "cycles", c.schedule.cycles, 1, 1 << 20);
+  if (const auto cycles = value.find("cycles"); cycles && c.schedule.decay != Decay::cosine && c.schedule.decay != Decay::linear)
+    cycles->fail("it belongs to schedule.decay: cosine and linear");
   const auto cooldown = value.find("cooldown");
   if (cooldown && c.schedule.decay != Decay::wsd) cooldown->fail("it belongs to schedule.decay: wsd");
   if (!cooldown && c.schedule.decay == Decay::wsd)

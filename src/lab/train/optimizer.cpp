@@ -55,12 +55,16 @@ Optimizer::Optimizer(const OptimizerOptions& options, const Parameters& paramete
     : options_(options), parameters_(parameters), shards_(shards) {
   check_globs("decay", options.decay, parameters);
   check_globs("no_decay", options.no_decay, parameters);
+  for (const auto& [glob, factor] : options.lr_groups) check_globs("lr_groups", {glob}, parameters);
   whole_ = whole(options, parameters);
   size_t kept[2] = {};  // numbers of each kind of state
   for (size_t i = 0; i < parameters.list().size(); ++i) {
     const Parameter& p = parameters.list()[i];
     const bool wanted = options.decay.empty() ? p.matrix : any_fits(options.decay, p.name);
     decays_.push_back(wanted && !p.constant && !any_fits(options.no_decay, p.name));
+    rates_.push_back(1);
+    for (const auto& [glob, factor] : options.lr_groups)
+      if (fits(glob, p.name)) rates_.back() *= factor;
     if (whole_[i])
       add_asides(i, std::any_of(shards.mine().begin(), shards.mine().end(),
                                 [&](const Shards::Range& r) { return r.begin <= p.begin && p.begin < r.end; }));
@@ -123,7 +127,7 @@ Norms Optimizer::gradient_norms(ThreadPool& pool, const ParameterGradients* more
       kernels().add(g, of_more, c.count, g);
       if (begins_with_zeros(c)) std::memset(of_more, 0, c.count * sizeof(float));
     }
-    sums[i] = kernels().sum_of_squares(g, c.count);
+    if (rates_[c.parameter] > 0) sums[i] = kernels().sum_of_squares(g, c.count);
   });
   if (more != nullptr) more->unset();
   Norms norms{.whole = 0, .each = joined(sums)};
@@ -146,20 +150,24 @@ void Optimizer::step(ThreadPool& pool, double lr, double gradient_scale, int64_t
     if (whole_[c.parameter]) return;  // step_matrices() does them
     float* const w = parameters_.weights() + c.begin;
     float* const g = parameters_.gradients() + c.begin;
+    const double rate = rates_[c.parameter];
     const float decay = decays_[c.parameter] ? f(options_.weight_decay) : 0.0f;
     float before[kChunk];
     if (update != nullptr) std::memcpy(before, w, c.count * sizeof(float));
     const auto& [m, m_bf16] = state_[0];
     const auto& [v, v_bf16] = state_[1];
-    if (options_.kind == OptimizerOptions::Kind::sgd)
-      kernels().sgd(w, g, m ? m.data() + c.kept[0] : nullptr, c.count, f(lr), f(options_.momentum), decay, f(gradient_scale));
-    else if (options_.bf16_moments)
-      kernels().adamw_bf16(w, g, m_bf16.data() + c.kept[0], v_bf16.data() + c.kept[1], c.count, f(lr), f(options_.beta1),
-                           f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale),
-                           static_cast<uint32_t>(c.begin), seed);
-    else
-      kernels().adamw(w, g, m.data() + c.kept[0], v.data() + c.kept[1], c.count, f(adamw_lr), f(options_.beta1),
-                      f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale));
+    if (rate > 0) {
+      if (options_.kind == OptimizerOptions::Kind::sgd)
+        kernels().sgd(w, g, m ? m.data() + c.kept[0] : nullptr, c.count, f(rate * lr), f(options_.momentum), decay,
+                      f(gradient_scale));
+      else if (options_.bf16_moments)
+        kernels().adamw_bf16(w, g, m_bf16.data() + c.kept[0], v_bf16.data() + c.kept[1], c.count, f(rate * lr), f(options_.beta1),
+                             f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale),
+                             static_cast<uint32_t>(c.begin), seed);
+      else
+        kernels().adamw(w, g, m.data() + c.kept[0], v.data() + c.kept[1], c.count, f(rate * adamw_lr), f(options_.beta1),
+                        f(options_.beta2), f(options_.eps), decay, bias1, bias2, f(gradient_scale));
+    }
     if (begins_with_zeros(c)) std::memset(g, 0, c.count * sizeof(float));  // it is in the cache now
     if (update == nullptr) return;
     for (size_t k = 0; k < c.count; ++k) before[k] = w[k] - before[k];

@@ -40,6 +40,9 @@ struct OptimizerOptions {
   /// do, and vectors (norms, biases) do not. `no_decay` takes away from what `decay` gives.
   std::vector<std::string> decay = {};
   std::vector<std::string> no_decay = {};
+  /// Globs, and what the rate of the parameters that they fit is multiplied by; all that fit count. 0: frozen, which leaves a
+  /// parameter out of the gradient's norm, too.
+  std::vector<std::pair<std::string, double>> lr_groups = {};
 };
 
 /// Square roots of sums of squares.
@@ -86,6 +89,8 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
   /// Whether that parameter decays.
   bool decays(size_t parameter) const { return decays_[parameter]; }
+  /// What that parameter's rate is multiplied by: OptimizerOptions::lr_groups.
+  double rate_of(size_t parameter) const { return rates_[parameter]; }
   /// Kinds of state to keep beside the weights.
   size_t states() const;
   /// What that kind is called of a parameter: "first_moment", "second_moment"; "momentum". Empty: it has none.
@@ -147,6 +152,7 @@ class Optimizer {
   const Parameters& parameters_;
   Shards& shards_;
   std::vector<bool> decays_;
+  std::vector<double> rates_;     // of each parameter
   std::vector<bool> whole_;       // of each parameter
   std::vector<Chunk> chunks_;     // of all values that this rank keeps
   std::vector<Matrix> matrices_;  // the largest first

@@ -142,8 +142,11 @@ void Optimizer::step_matrices(ThreadPool& pool, double lr, double gradient_scale
       float *const w = parameters_.weights() + m.begin, *const g = parameters_.gradients() + m.begin;
       const size_t count = m.rows * m.columns;
       const double decay = decays_[m.parameter] ? options_.weight_decay : 0;
+      const double rate = rates_[m.parameter] * lr;
       if (changes != nullptr) before.assign(w, w + count);
-      if (options_.kind == Kind::soap) {
+      if (rates_[m.parameter] == 0) {
+        // it stays as it is
+      } else if (options_.kind == Kind::soap) {
         const SoapState state{state_[0].f32.data() + m.kept[0],
                               state_[1].f32.data() + m.kept[1],
                               aside(m, "left"),
@@ -151,15 +154,15 @@ void Optimizer::step_matrices(ThreadPool& pool, double lr, double gradient_scale
                               aside(m, "right"),
                               aside(m, "right_basis")};
         const SoapRule rule{options_.beta1, options_.beta2, options_.eps, options_.shampoo_beta, options_.frequency};
-        mine.soap->step(w, g, static_cast<float>(gradient_scale), m.rows, m.columns, state, rule, lr, decay, number);
+        mine.soap->step(w, g, static_cast<float>(gradient_scale), m.rows, m.columns, state, rule, rate, decay, number);
       } else {
         gather_momentum(g, state_[0].f32.data() + m.kept[0], count, static_cast<float>(options_.momentum), options_.nesterov,
                         static_cast<float>(gradient_scale));  // here, since the matrix then stays in a core's cache
-        if (decay != 0) kernels().scale(w, static_cast<float>(1 - lr * decay), count, w);
+        if (decay != 0) kernels().scale(w, static_cast<float>(1 - rate * decay), count, w);
         if (options_.kind == Kind::normuon)
-          step_normuon(mine, m, lr);
+          step_normuon(mine, m, rate);
         else
-          mine.orthogonalizer->add(g, m.rows, m.columns, options_.iterations, -lr * scale_of(options_, p), w);
+          mine.orthogonalizer->add(g, m.rows, m.columns, options_.iterations, -rate * scale_of(options_, p), w);
       }
       if (parameters_.begins_with_zeros(p)) std::memset(g, 0, count * sizeof(float));
       if (changes == nullptr) continue;

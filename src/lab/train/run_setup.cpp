@@ -276,6 +276,9 @@ void TrainRun::check_sizes() {
   if (schedule_.decay == Schedule::Decay::wsd && schedule_.cooldown > schedule_.length - schedule_.warmup)
     throw InputError(config_.path + ": schedule.cooldown is " + std::to_string(schedule_.cooldown) + "; expected at most the " +
                      std::to_string(schedule_.length - schedule_.warmup) + " steps that the schedule has after its warmup");
+  if (schedule_.cycles > 1 && schedule_.cycles > schedule_.length - schedule_.warmup)
+    throw InputError(config_.path + ": schedule.cycles is " + std::to_string(schedule_.cycles) + "; expected at most the " +
+                     std::to_string(schedule_.length - schedule_.warmup) + " steps that the schedule has after its warmup");
   activation_bytes_ = activations;
 }
 

@@ -58,6 +58,34 @@ TEST(Schedule, TheStepAfterTheLastHasTheMinimum) {
   }
 }
 
+// Against transformers and torch: tests/golden/train/make_schedule.py.
+TEST(Schedule, CyclesBeginAtThePeakAgain) {
+  const Json told = read_json(std::string(VITRINE_GOLDEN) + "/train/schedule.json");
+  Schedule s{.peak = told.at("peak"), .length = told.at("length"), .cycles = told.at("cycles")};
+  for (const bool to_zero : {true, false}) {
+    s.minimum = to_zero ? 0 : told.at("minimum").get<double>();
+    const Json& rates = told.at(to_zero ? "to_zero" : "to_minimum");
+    for (int64_t done = 0; done < s.length; ++done)
+      EXPECT_NEAR(s.at(done), rates.at(static_cast<size_t>(done)).get<double>(), 1e-12) << done;
+    EXPECT_EQ(s.at(s.length), s.minimum);
+  }
+  const Schedule line{.decay = Schedule::Decay::linear, .peak = 1, .minimum = 0, .warmup = 2, .length = 8, .cycles = 2};
+  const double wanted[] = {1.0 / 3, 2.0 / 3, 1, 2.0 / 3, 1.0 / 3, 1, 2.0 / 3, 1.0 / 3, 0, 0};
+  for (int64_t done = 0; done < 10; ++done) EXPECT_NEAR(line.at(done), wanted[done], 1e-15) << done;
+}
+
+TEST(TrainConfig, ReadsCyclesAndRatesByGroup) {
+  const TrainConfig c = parse_train_config(
+      "model: m\ndata: {train: d}\nsequence_length: 8\nbatch: 2\nsteps: 10\nout: o\nschedule: {cycles: 3}\n"
+      "optimizer: {lr: 1, lr_groups: {\"*embed*\": 0, \"model.layers.0.*\": 0.5, \"*gone*\": null}}\n",
+      "c.yaml");
+  EXPECT_EQ(c.schedule.cycles, 3);
+  EXPECT_EQ(c.optimizer.lr_groups, (std::vector<std::pair<std::string, double>>{{"*embed*", 0}, {"model.layers.0.*", 0.5}}));
+  EXPECT_EQ(refusal(kLeast + "schedule: {decay: wsd, cooldown: 2, cycles: 3}\n"),
+            "c.yaml:8: \"schedule.cycles\" is \"3\"; it belongs to schedule.decay: cosine and linear");
+  EXPECT_CONTAINS(refusal("extends: a.yaml\n" + kLeast), "it stands in a file alone");
+}
+
 TEST(TrainConfig, ReadsEveryKey) {
   const TrainConfig c = parse_train_config(R"(
 model:

@@ -480,6 +480,66 @@ TEST(Learner, WeightDecayFallsOnMatricesOnly) {
   EXPECT_CONTAINS(message, "the nearest name is \"transformer.h.1.mlp.c_fc.weight\"");
 }
 
+// Against torch.optim.AdamW with groups: tests/golden/optimizers/make_lr_groups.py.
+TEST(Learner, RatesByGroupAreThoseOfTorch) {
+  const Golden gold = Golden::open("llama");
+  const Json told = read_json(std::string(VITRINE_GOLDEN) + "/optimizers/lr_groups.json");
+  LearnerOptions options;
+  options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  for (const auto& [glob, factor] : told.at("groups").items()) options.optimizer.lr_groups.emplace_back(glob, factor);
+  options.clip = told.at("clip");
+  options.threads = 2;
+  Learner learner(open_model(gold.model()), options);
+  const std::vector<float> before = weights_of(learner);
+  const Batch batch = golden_batch(gold.prompt("train"));
+  for (size_t i = 0; i < 10; ++i) {
+    const StepReport report = learner.step(std::span(&batch, 1), told.at("lr"));
+    const double loss = told.at("losses").at(i), norm = told.at("gradient_norms").at(i);
+    EXPECT_NEAR(report.loss, loss, 1e-4 * loss) << i;
+    EXPECT_NEAR(report.gradient_norm, norm, 1e-4 * norm) << i;
+  }
+  size_t frozen = 0;
+  for (size_t i = 0; i < learner.parameters().list().size(); ++i) {
+    const Parameter& p = learner.parameters().list()[i];
+    double change = 0;
+    for (size_t k = 0; k < p.count; ++k)
+      change += std::pow(static_cast<double>(learner.parameters().weights(p)[k]) - static_cast<double>(before[p.begin + k]), 2);
+    const double wanted = told.at("changes").at(p.name);
+    EXPECT_NEAR(std::sqrt(change), wanted, 1e-4 * wanted) << p.name;
+    if (learner.optimizer().rate_of(i) > 0) continue;
+    EXPECT_EQ(change, 0) << p.name;
+    ++frozen;
+  }
+  EXPECT_GE(frozen, 1u);
+}
+
+// Frozen matrices stay the same bits under every optimizer, and gradients of before do not reach the next step.
+TEST(Learner, FrozenParametersStayUnderEveryOptimizer) {
+  using Kind = OptimizerOptions::Kind;
+  for (const Kind kind : {Kind::adamw, Kind::sgd, Kind::muon, Kind::normuon, Kind::soap}) {
+    LearnerOptions options = plain();
+    options.optimizer = {.kind = kind, .weight_decay = 0.1, .lr_groups = {{"*layers.0.*", 0}}};
+    Learner learner(open_model(Golden::open("llama").model()), options);
+    const std::vector<float> before = weights_of(learner);
+    const Batch batch = random_batch({20}, 97, 4);
+    StepReport report;
+    for (int i = 0; i < 2; ++i) report = learner.step(std::span(&batch, 1), 1e-3, true);
+    for (size_t i = 0; i < learner.parameters().list().size(); ++i) {
+      const Parameter& p = learner.parameters().list()[i];
+      const bool same = std::memcmp(learner.parameters().weights(p), before.data() + p.begin, p.count * sizeof(float)) == 0;
+      EXPECT_EQ(same, learner.optimizer().rate_of(i) == 0) << p.name;
+      if (same) {
+        EXPECT_EQ(report.update.change[i], 0) << p.name;
+        EXPECT_EQ(report.gradient_norms[i], 0) << p.name;
+      }
+    }
+  }
+  LearnerOptions options = plain();
+  options.optimizer.lr_groups = {{"*layer.0*", 0.5}};
+  EXPECT_CONTAINS(message_of<InputError>([&] { const Learner refused(open_model(Golden::open("llama").model()), options); }),
+                  "optimizer.lr_groups: \"*layer.0*\" fits no parameter of this model");
+}
+
 TEST(Learner, NamesWhereNanAppearsAndLearnsNothing) {
   Learner learner(open_model(Golden::open("gemma2").model()), plain(2));
   const Batch batch = random_batch({12, 9}, 97, 4);

@@ -417,6 +417,24 @@ TEST_F(TrainRun, ResumesToTheSameBitsWithMuon) {
   EXPECT_THROW(train(with("cut", "adamw"), true), InputError);
 }
 
+TEST_F(TrainRun, ResumesToTheSameBitsWithCyclesAndFrozenLayers) {
+  const auto cycled = [&](const std::string& out) {
+    std::string text = small_config(scratch, scratch / out);
+    text.replace(text.find("lr: 1e-2}"), 9, "lr: 1e-2, lr_groups: {\"transformer.h.0.*\": 0, \"*mlp*\": 2}}");
+    text.replace(text.find("minimum: 1e-3}"), 14, "minimum: 1e-3, cycles: 3}");
+    return parse_train_config(text, "config.yaml");
+  };
+  train(cycled("whole"), false);
+  train_up_to(cycled("cut"), 5);
+  train(cycled("cut"), true);
+  EXPECT_EQ(weights_bytes(scratch / "cut/step-12"), weights_bytes(scratch / "whole/step-12"));
+  EXPECT_EQ(metrics_of(scratch / "cut"), metrics_of(scratch / "whole"));
+  std::string text = small_config(scratch, scratch / "refused");
+  text.replace(text.find("minimum: 1e-3}"), 14, "minimum: 1e-3, cycles: 10}");
+  EXPECT_CONTAINS(message_of<InputError>([&] { train(parse_train_config(text, "config.yaml"), false); }),
+                  "config.yaml: schedule.cycles is 10; expected at most the 9 steps that the schedule has after its warmup");
+}
+
 TEST_F(TrainRun, ResumesWithSgdAcrossEpochsAndWithoutDocuments) {
   const auto text = [&](const std::string& out) {
     std::string t = small_config(scratch, scratch / out);
