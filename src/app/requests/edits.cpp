@@ -30,6 +30,7 @@ Recipe checked_recipe(const OrderedJson& json, const std::string& name, int64_t 
   };
   if (!recipe.model.empty()) refuse("model", "a model");
   if (!recipe.adapter.empty()) refuse("adapter", "an adapter");
+  if (!recipe.saes.empty()) refuse("saes", "a folder");
   size_t changes = 0;
   for (const Intervention& one : recipe.interventions) {
     if (one.target == Intervention::Target::sae) refuse("sae", "a folder");
