@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/sae_flags.h"
 #include "cli/session.h"
 #include "cli/shard_flags.h"
 
@@ -102,6 +103,7 @@ Action define_collect(CLI::App& app) {
   add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Maximum MiB of a shard (default 256)");
   app.add_flag("--resume", o->collect.resume, "Continue an interrupted run after its last complete shard");
   add_document_source_flags(app, o->source);
+  add_sae_option(app, o->model);
   add_model_options(app, o->model);
   add_shard_flags(app, o->sharing);
   for (const char* flag : {"--shard", "--join"}) app.get_option("--resume")->excludes(app.get_option(flag));

@@ -122,15 +122,17 @@ Recipe read_edits(const std::string& path) {
 
 void run_generate(const GenerateArguments& o) {
   o.generate.check();
-  o.sae.check(o.generate.beams);
+  o.sae.check(o.generate.beams, !o.edits.empty());
   std::optional<Recipe> recipe;
   if (!o.edits.empty()) {
     if (o.generate.beams > 1) throw UsageError("--edits changes one sequence; --beams runs several.");
-    if (!o.sae.directory.empty()) throw UsageError("--edits and --sae: put the autoencoder into the recipe (sae: DIR).");
     recipe = read_edits(o.edits);
   }
+  ModelOptions model = o.model;
+  if (recipe) model.saes = recipe->saes;
+  if (recipe && !o.sae.directory.empty()) model.saes.push_back({o.sae.directory, o.sae.hook});
   const Stopwatch opening;
-  Engine engine = open_engine(o.model);
+  Engine engine = open_engine(model);
   if (o.generate.beams > 1)
     require_causal(engine.model(), engine.name(), "Generating a text with beams");
   else

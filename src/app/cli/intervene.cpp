@@ -13,6 +13,7 @@
 #include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/sae_flags.h"
 #include "cli/session.h"
 #include "cli/study.h"
 #include "intervene/run.h"
@@ -207,7 +208,9 @@ void run_intervene(InterveneArguments o) {
     check_writable("--page", o.page);
     o.run.cell_top = kCellTop;
   }
-  Engine engine = open_engine(o.model);
+  ModelOptions model = o.model;
+  model.saes.insert(model.saes.end(), recipe.saes.begin(), recipe.saes.end());
+  Engine engine = open_engine(model);
   std::vector<std::filesystem::path> inputs = {o.recipe};
   for (const Intervention& intervention : recipe.interventions) inputs.emplace_back(intervention.vector.file);
   check_output(engine, o.out, inputs);
@@ -234,6 +237,7 @@ Action define_intervene(CLI::App& app) {
   add_page(app, o->page);
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
             "Maximum MiB for values kept for patching; a larger run is refused before it starts (default: the free memory)");
+  add_sae_option(app, o->model);
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
   return [o] { run_intervene(*o); };

@@ -78,7 +78,9 @@ void run_pull(const PullArguments& o) {
 
 Action define_pull(CLI::App& app) {
   auto o = std::make_shared<PullArguments>();
-  app.add_option("NAME", o->name, "OWNER/NAME, OWNER/NAME:TYPE for GGUF weights of a type such as Q4_K_M, or OWNER/NAME:FILE")
+  app.add_option("NAME", o->name,
+                 "OWNER/NAME, OWNER/NAME:TYPE for GGUF weights of a type such as Q4_K_M, OWNER/NAME:FILE, or OWNER/NAME:FOLDER "
+                 "of an autoencoder")
       ->type_name("")
       ->required();
   app.add_option("--revision", o->revision, "A branch, a tag or a commit (default main)")
@@ -97,11 +99,13 @@ const Command pull_command = {
     "Download a model from the Hugging Face hub",
     "Downloads configuration, tokenizer and safetensors of OWNER/NAME into the cache of the Hugging Face libraries; every "
     "command then takes OWNER/NAME as --model. In a repository with several GGUF files select one by its type or its file "
-    "name, and use OWNER/NAME:TYPE as --model. Every file is checked against the hub's hash before it gets its final "
+    "name, and use OWNER/NAME:TYPE as --model. OWNER/NAME:FOLDER downloads a sparse autoencoder's folder, for --sae. Every file "
+    "is checked against the hub's hash before it gets its final "
     "name. The same command continues an interrupted download. For private and gated models set HF_TOKEN to a token. See "
     "docs/models.md.",
     "vitrine pull Qwen/Qwen3-0.6B\n"
     "vitrine pull Qwen/Qwen3-0.6B-GGUF:Q8_0\n"
+    "vitrine pull google/gemma-scope-2b-pt-res:layer_20/width_16k/average_l0_71\n"
     "vitrine pull Qwen/Qwen3-0.6B --dry-run",
     define_pull,
     "the network"};

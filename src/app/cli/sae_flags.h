@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/session.h"
 #include "ops/context.h"
 #include "runtime/engine.h"
-#include "sae/autoencoder.h"
 
 namespace vitrine::cli {
 
@@ -15,12 +15,17 @@ struct SaeFlags {
   std::string directory, hook;
   std::vector<std::string> edits;
 
-  /// Errors: UsageError for flags that need another one, and for beams, whose sequences are several.
-  void check(int64_t beams) const;
-  /// What listens to the run; null without --sae. Errors: as read_sae or read_cross_layer, check_fits, and the readers of edits.
+  /// Errors: UsageError for flags that need another one, and for beams, whose sequences are several. recipe: whether one names
+  /// changes too.
+  void check(int64_t beams, bool recipe) const;
+  /// What listens to the run; null without --steer. Errors: as read_sae or read_cross_layer, check_fits, and the readers of
+  /// edits.
   std::unique_ptr<Listener> open(const Engine& engine) const;
 };
 
 void add_sae_flags(CLI::App& app, SaeFlags& flags);
+
+/// --sae of commands that name hooks: autoencoders that the runs go through.
+void add_sae_option(CLI::App& app, ModelOptions& options);
 
 }  // namespace vitrine::cli

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/lens_option.h"
 #include "cli/reload_signal.h"
+#include "cli/sae_flags.h"
 #include "cli/serve_flags.h"
 #include "cli/service_flags.h"
 #include "cli/service_manager.h"
@@ -146,6 +147,7 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
     run.may_lack_head = true;
     if (!model.main) run.window = 0;
     if (!model.main) run.adapter.clear();
+    if (!model.main) run.saes.clear();
     const auto open = [&] { return open_engine(run); };
     const auto options_of = [&](Engine& engine) {
       require_causal(engine.model(), engine.name(), "Serving completions");
@@ -298,6 +300,7 @@ Action define_serve(CLI::App& app) {
   add_service_flags(app, o->service);
   add_serve_flags(app, o->flags);
   add_lens_option(app, o->lens, "A tuned lens that /v1/lens looks through where a request asks for it");
+  add_sae_option(app, o->model);
   add_model_options(app, o->model);
   add_decoding_cache_types(app, o->model);
   add_load(app, o->model);

@@ -150,7 +150,8 @@ Engine open_engine(const ModelOptions& options) {
                                     .decode_narrow = automatic,
                                     .adapters = std::move(adapters),
                                     .load = load_named(options.load),
-                                    .pin = pin_named(options.pin)});
+                                    .pin = pin_named(options.pin),
+                                    .through = through_saes(options.saes)});
 }
 
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {

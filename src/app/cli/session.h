@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/output.h"
+#include "hooks/spliced_model.h"
 #include "runtime/engine.h"
 #include "runtime/token_json.h"
 
@@ -17,6 +18,7 @@ struct ModelOptions {
   std::string model;              // empty: the shipped one
   std::string adapter;            // a folder in PEFT's format; empty: none
   std::vector<std::string> lora;  // --lora (cli/lora_option.h)
+  std::vector<SaeFile> saes;      // --sae (cli/sae_flags.h)
   int64_t threads = 0;
   std::string pin = "none";
   std::string compute = "auto";

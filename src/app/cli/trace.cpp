@@ -12,6 +12,7 @@
 #include "cli/lora_option.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/sae_flags.h"
 #include "cli/session.h"
 
 namespace vitrine::cli {
@@ -92,6 +93,7 @@ Action define_trace(CLI::App& app) {
       ->type_name("FILE")
       ->required()
       ->check(not_empty());
+  add_sae_option(app, o->model);
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
   return [o] { run_trace(*o); };

@@ -95,6 +95,17 @@ ChosenFiles whole_model(const RemoteRepository& repository) {
   return chosen;
 }
 
+// Those that lie in the folder itself.
+ChosenFiles files_of_folder(const RemoteRepository& repository, std::string folder) {
+  while (folder.ends_with('/')) folder.pop_back();
+  ChosenFiles chosen;
+  for (const RemoteFile& file : repository.files)
+    if (file.name.starts_with(folder + "/") && file.name.find('/', folder.size() + 1) == std::string::npos)
+      chosen.files.push_back(file);
+  chosen.folder = folder;
+  return chosen;
+}
+
 }  // namespace
 
 ChosenFiles choose_files(const RemoteRepository& repository, const std::string& wanted) {
@@ -107,6 +118,7 @@ ChosenFiles choose_files(const RemoteRepository& repository, const std::string& 
     chosen.files.push_back(*file);
     return chosen;
   }
+  if (ChosenFiles folder = files_of_folder(repository, wanted); !folder.files.empty()) return folder;
   const std::vector<GgufModel> found = of_type(models, wanted);
   if (found.size() == 1) return gguf_model(repository, found.front());
   if (found.size() > 1)
@@ -115,7 +127,8 @@ ChosenFiles choose_files(const RemoteRepository& repository, const std::string& 
   if (!models.empty())
     throw InputError(repository.id + ": has neither a file \"" + wanted +
                      "\" nor GGUF weights of that type. There are:" + listed(repository, models));
-  throw InputError(repository.id + ": has no file \"" + wanted + "\" at revision " + repository.revision + ", and no GGUF files");
+  throw InputError(repository.id + ": has no file \"" + wanted + "\" or folder of that name with files at revision " +
+                   repository.revision + ", and no GGUF files");
 }
 
 std::vector<RemoteFile> shards_of_index(const RemoteRepository& repository, const std::string& index_path) {

@@ -49,7 +49,10 @@ class Pull {
       if (chosen.index == nullptr || file.name != chosen.index->name) add(file);
     const std::string snapshot = folder_.snapshot(remote_.commit);
     result_.path = chosen.gguf.empty() ? snapshot : snapshot + "/" + chosen.gguf;
-    if (chosen.files.size() == 1 && !request_.wanted.empty()) result_.path = snapshot + "/" + chosen.files.front().name;
+    if (!chosen.folder.empty())
+      result_.path = snapshot + "/" + chosen.folder;
+    else if (chosen.files.size() == 1 && !request_.wanted.empty())
+      result_.path = snapshot + "/" + chosen.files.front().name;
     if (request_.only_plan) return std::move(result_);
     check_room();
     for (const RemoteFile& file : chosen.files) fetch(file);
@@ -124,8 +127,10 @@ PullRequest read_pull_name(const std::string& name, const std::string& revision)
   PullRequest request{.id = name.substr(0, colon), .wanted = "", .revision = revision, .only_plan = false};
   if (colon != std::string::npos) request.wanted = name.substr(colon + 1);
   if (!is_repository_id(request.id) || (colon != std::string::npos && request.wanted.empty()))
-    throw InputError("\"" + name + "\" is no model of a hub; expected OWNER/NAME, OWNER/NAME:TYPE or OWNER/NAME:FILE, such as " +
-                     "google/gemma-2-2b or bartowski/gemma-2-2b-it-GGUF:Q4_K_M");
+    throw InputError(
+        "\"" + name +
+        "\" is no model of a hub; expected OWNER/NAME, OWNER/NAME:TYPE, OWNER/NAME:FILE or OWNER/NAME:FOLDER, such as " +
+        "google/gemma-2-2b or bartowski/gemma-2-2b-it-GGUF:Q4_K_M");
   return request;
 }
 

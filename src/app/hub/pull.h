@@ -11,7 +11,7 @@ namespace vitrine {
 
 struct PullRequest {
   std::string id;                 // OWNER/NAME
-  std::string wanted;             // empty: what a run needs; else a file or a type of GGUF weights
+  std::string wanted;             // empty: what a run needs; else a file, a folder or a type of GGUF weights
   std::string revision = "main";  // a branch, a tag or a commit
   bool only_plan = false;         // fetch nothing but what tells which files there are
 };
@@ -27,7 +27,7 @@ struct PulledFile {
 
 struct PullResult {
   std::string id, revision, commit;
-  std::string path;  // what --model opens: the snapshot's folder, or the GGUF file
+  std::string path;  // what --model opens: the snapshot's folder, or the GGUF file; or the folder that was wanted
   std::vector<PulledFile> files;
 
   uint64_t bytes() const;

@@ -1,9 +1,11 @@
 // inspect: any intermediates of one run by name, as JSON or as a safetensors file.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/shell_word.h"
+#include "hooks/spliced_model.h"
 #include "hooks/trace.h"
 #include "hooks/values_json.h"
 #include "io/safetensors.h"
@@ -51,7 +53,8 @@ RequestAnswer inspected(const Host& host, Fields& fields) {
   });
   if (format == "safetensors") return {.json = nullptr, .file = safetensors_of(*recorder, ids)};
   RequestAnswer answer{.json = tokens_json(host.engine, ids), .hooks = hooks_text(*recorder)};
-  if (edits == nullptr || edits->empty()) answer.add_command(host, trace_words(hooks), ids);
+  const bool of_files = std::ranges::none_of(recorder->order(), of_autoencoder);
+  if ((edits == nullptr || edits->empty()) && of_files) answer.add_command(host, trace_words(hooks), ids);
   return answer;
 }
 

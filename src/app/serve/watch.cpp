@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "hooks/spliced_model.h"
 #include "hooks/values_json.h"
 #include "ops/listener_chain.h"
 #include "requests/shared.h"
@@ -116,7 +117,9 @@ std::string Watch::text_with_values(const OrderedJson& json, const Choice& choic
   read.resize(std::min(read.size(), static_cast<size_t>(seen.rows)));
   OrderedJson inspected = tokens_json(service_.engine(), read);
   const bool same_slices = std::ranges::none_of(hooks_, [](const auto& hook) { return from_the_end(parse_hook_query(hook)); });
-  if (edits_.empty() && same_slices) inspected["command"] = command_line(service_, trace_words(hooks_), adapters_, read);
+  const bool of_files = std::ranges::none_of(seen.recorder.order(), of_autoencoder);
+  if (edits_.empty() && same_slices && of_files)
+    inspected["command"] = command_line(service_, trace_words(hooks_), adapters_, read);
   return with_member(json, "inspect", with_member(inspected, "hooks", hooks_text(seen.recorder)));
 }
 

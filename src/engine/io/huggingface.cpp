@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "io/cached_folder.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/gguf.h"
@@ -199,6 +200,22 @@ std::string cache_folder_name(std::string_view id) {
   const std::optional<std::string> folder = cache_folder(id);
   if (!folder) throw InputError("\"" + std::string(id) + "\" is no id of a repository, such as google/gemma-2b");
   return *folder;
+}
+
+std::optional<std::string> locate_folder(std::string_view name, const std::string& cache) {
+  const size_t colon = name.find(':');
+  if (colon == std::string_view::npos || name.find('/') > colon) return std::nullopt;
+  const std::string id(name.substr(0, colon)), wanted(name.substr(colon + 1));
+  const std::optional<std::string> folder = cache_folder(id);
+  if (!folder || wanted.empty()) return std::nullopt;
+  const bool inside = wanted.find("..") == std::string::npos && !wanted.starts_with('/');
+  const fs::path repository = fs::path(cache) / *folder;
+  if (inside && is_folder(repository.string())) {
+    const fs::path found = fs::path(snapshot_of(id, repository)) / wanted;
+    if (present(found.string())) return found.string();
+  }
+  throw FileError(std::string(name),
+                  "is not in the Hugging Face cache (" + cache + "). Download it with `vitrine pull " + std::string(name) + "`");
 }
 
 std::string locate_model(std::string_view name, const std::string& cache) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/cached_folder.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/npz.h"
@@ -259,7 +260,8 @@ SparseAutoencoder read_whatever_is_there(const std::string& path) {
 }  // namespace
 
 SparseAutoencoder read_sae(const std::string& path, const std::string& hook) {
-  SparseAutoencoder sae = read_whatever_is_there(path);
+  const std::optional<std::string> cached = present(path) ? std::nullopt : locate_folder(path);
+  SparseAutoencoder sae = read_whatever_is_there(cached.value_or(path));
   if (hook.empty()) return sae;
   sae.hook_name = hook;
   if (!sae.transcoder) sae.hook_name_out = hook;

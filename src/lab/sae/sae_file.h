@@ -7,7 +7,7 @@
 
 namespace vitrine {
 
-/// Reads a directory, or a file in it:
+/// Reads a directory, or a file in it, or "OWNER/NAME:FOLDER", one that `vitrine pull` downloaded:
 ///   cfg.json + sae_weights.safetensors     SAELens, of version 6 and before
 ///   params.npz                             Gemma Scope, as published; the hook is read from the path's names ("layer_20")
 ///   config.json + params.safetensors       Gemma Scope 2

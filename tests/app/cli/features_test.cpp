@@ -103,6 +103,48 @@ TEST(FeaturesCommand, SteersWhatIsGenerated) {
   EXPECT_NE(with("3=40"), tokens);
 }
 
+TEST(SaeOption, FeaturesAreHooksOfTraceInterveneGenerateAndCollect) {
+  const Scratch scratch;
+  const std::string sae = written_sae(scratch), at = "blocks.3.hook_resid_post.hook_sae_acts_post";
+  const std::string traced = scratch / "features.safetensors", here = scratch / "here.safetensors",
+                    slope = scratch / "slope.safetensors";
+  EXPECT_EQ(vitrine({"features", "--sae", sae, "The king sat on", "--trace", traced}).code, 0);
+  EXPECT_EQ(vitrine({"trace", "The king sat on", "--sae", sae, "--hooks", at, "--out", here}).code, 0);
+  EXPECT_CLOSE(as_floats(*open_safetensors(here).find(at)).values, as_floats(*open_safetensors(traced).find(at)).values,
+               Tolerance{.abs = 1e-5, .rel = 1e-5});
+  EXPECT_EQ(vitrine({"trace", "The king sat on", "--sae", sae, "--gradients-at", at, "--out", slope}).code, 0);
+  EXPECT_EQ(open_safetensors(slope).find("grad." + at)->shape, (std::vector<int64_t>{5, 64}));
+  const std::string other = scratch / "other.safetensors", moved = "blocks.1.hook_resid_post.hook_sae_acts_post";
+  EXPECT_EQ(vitrine({"trace", "The king", "--sae", "blocks.1.hook_resid_post=" + sae, "--hooks", moved, "--out", other}).code, 0);
+  EXPECT_NE(open_safetensors(other).find(moved), nullptr);
+
+  const std::string change = "\ninterventions:\n  - hook: " + at + "\n    features: [3=40]\n";
+  const std::string recipe = scratch.write("r.yaml", "prompt: Once upon a time\nsaes: [" + sae + "]" + change);
+  const std::string bare = scratch.write("bare.yaml", "prompt: Once upon a time" + change);
+  const Json by_recipe = vitrine({"intervene", recipe, "--json"}).json(),
+             by_flag = vitrine({"intervene", bare, "--sae", sae, "--json"}).json();
+  EXPECT_EQ(by_recipe["after"], by_flag["after"]);
+  EXPECT_NE(by_recipe["after"], by_recipe["before"]);
+  const std::vector<std::string> plain = {"generate", "Once upon a time", "-n", "8", "--json"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = plain;
+    line.insert(line.end(), more.begin(), more.end());
+    return vitrine(line).json()["tokens"];
+  };
+  const Json steered = with({"--sae", sae, "--steer", "3=40"});
+  EXPECT_EQ(with({"--edits", recipe}), steered);
+  EXPECT_EQ(with({"--edits", bare, "--sae", sae}), steered);
+
+  const std::string text = scratch.write("text.txt", "The king sat on his throne.");
+  EXPECT_EQ(vitrine({"collect", text, "--hooks", at, "--sae", sae, "--out", scratch / "acts"}).code, 0);
+  expect_refused({"trace", "text", "--hooks", at, "--out", here}, {"It runs without autoencoders", "--sae"});
+  expect_refused({"trace", "text", "--sae", sae, "--hooks", "*.hook_sae_x", "--out", here}, {"Its autoencoders have", at});
+  expect_refused({"intervene", bare}, {"It runs without autoencoders", "saes"});
+  expect_refused({"generate", "text", "--sae", sae, "--steer", "1=0", "--edits", bare},
+                 {"--steer and --edits", "hook_sae_acts_post"});
+  expect_refused({"trace", "text", "--sae", "x=", "--hooks", at, "--out", here}, {"--sae is x=", "HOOK=DIR"});
+}
+
 TEST(FeaturesCommand, RefusesWhatDoesNotFit) {
   const Scratch scratch;
   const std::string sae = written_sae(scratch);

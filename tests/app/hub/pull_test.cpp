@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "hub/headers.h"
+#include "io/cached_folder.h"
 #include "io/gguf.h"
 #include "io/safetensors.h"
 #include "support/hub_server.h"
@@ -347,6 +348,23 @@ TEST_F(Pull, ChoosesGgufByType) {
   EXPECT_CONTAINS(message(id + ":Q5_K_M"), "has neither a file \"Q5_K_M\" nor GGUF weights of that type. There are:");
   server_->add("ada/old", "pytorch_model.bin", "x");
   EXPECT_CONTAINS(message("ada/old"), "has no weights that vitrine reads (safetensors or GGUF); it has pytorch_model.bin");
+}
+
+TEST_F(Pull, AFolderOfAnAutoencoder) {
+  const std::string id = "ada/scope-res", name = id + ":layer_1/width_20";
+  const auto file = [](const char* part) { return read_file(std::string(VITRINE_GOLDEN) + "/sae/runs/standard/" + part); };
+  server_->add(id, "layer_1/width_20/cfg.json", file("cfg.json"));
+  server_->add(id, "layer_1/width_20/sae_weights.safetensors", file("sae_weights.safetensors"));
+  server_->add(id, "layer_1/width_20/more/notes.txt", "x");
+  server_->add(id, "layer_1/width_200/cfg.json", "{}");
+  const PullResult pulled = fetch(name);
+  EXPECT_EQ(pulled.path, snapshot(id) + "/layer_1/width_20");
+  EXPECT_EQ(pulled.files.size(), 2u);
+  EXPECT_EQ(locate_folder(name, settings_.cache), pulled.path);
+  EXPECT_FALSE(locate_folder("layer_1/width_20", settings_.cache).has_value());
+  EXPECT_THROW(locate_folder(id + ":layer_2", settings_.cache), FileError);
+  EXPECT_THROW(locate_folder(id + ":../..", settings_.cache), FileError);
+  EXPECT_CONTAINS(message(id + ":layer_2"), "has no file \"layer_2\" or folder of that name");
 }
 
 TEST_F(Pull, ReadsHeadersAlone) {

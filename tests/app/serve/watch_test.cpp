@@ -2,6 +2,7 @@
 #include <functional>
 #include <thread>
 
+#include "hooks/spliced_model.h"
 #include "hooks/trace.h"
 #include "ops/listening.h"
 #include "requests/shared.h"
@@ -274,6 +275,44 @@ TEST_F(Watched, NothingIsSeenWhereNothingWasAsked) {
   EXPECT_FALSE(json.contains("inspect"));
 }
 
+TEST_F(Watched, FeaturesOfAutoencodersAreHooks) {
+  SparseAutoencoder random;
+  random.d_in = random.d_out = served.alone.shape().d_model;
+  random.d_sae = 32;
+  random.hook_name = random.hook_name_out = "blocks.2.hook_resid_post";
+  auto numbers = [next = uint32_t{1}](int64_t count) mutable {
+    FloatVector values(static_cast<size_t>(count));
+    for (float& value : values) {
+      next = next * 1664525U + 1013904223U;
+      value = static_cast<float>(next >> 8) / static_cast<float>(1U << 24) - 0.5F;
+    }
+    return values;
+  };
+  random.W_enc = numbers(random.d_in * random.d_sae);
+  random.W_dec = numbers(random.d_in * random.d_sae);
+  random.b_enc = numbers(random.d_sae);
+  random.b_dec = numbers(random.d_in);
+  const auto sae = std::make_shared<const SparseAutoencoder>(random);
+  for (Engine* engine : {&served.engine, &served.alone})
+    engine->run_through(std::make_shared<const SplicedModel>(*engine->opened().model, std::vector<SplicedSae>{{sae, true}}));
+
+  const std::string at = "blocks.2.hook_resid_post.hook_sae_acts_post";
+  const OrderedJson edit = {{{"hook", at}, {"features", {"3+=40", "5=0"}}}};
+  const std::unique_ptr<Interventions> planned = planned_edits(served.alone, &edit, ids());
+  const OrderedJson inspected = served.made("/v1/inspect", {{"prompt", text}, {"hooks", {at, "blocks.2.hook_resid_post"}}});
+  EXPECT_FALSE(inspected.contains("command"));  // which names files of the server
+  expect_values(inspected, traced(inspected, {at, "blocks.2.hook_resid_post"}));
+  const OrderedJson plain = served.made("/v1/completions", request());
+  const OrderedJson changed = served.made("/v1/completions", request({{"edits", edit}, {"inspect", {at}}}));
+  EXPECT_NE(changed["choices"][0]["token_ids"], plain["choices"][0]["token_ids"]);
+  expect_values(changed["inspect"], traced(changed["inspect"], {at}, planned.get()));
+
+  expect_error(served.post("/v1/completions", request({{"inspect", "blocks.3.hook_resid_post.hook_sae_acts_post"}})), 400, "",
+               "Its autoencoders have blocks.2.hook_resid_post.hook_sae_input, ");
+  const OrderedJson unknown = {{{"hook", at}, {"features", {"32=0"}}}};
+  expect_error(served.post("/v1/completions", request({{"edits", unknown}})), 400, "", "has features 0 to 31");
+}
+
 TEST_F(Watched, RefusalsNameTheField) {
   const auto refuses = [&](const OrderedJson& change, const std::string& field, const std::string& words) {
     expect_error(served.post("/v1/completions", request(change)), 400, field, words);
@@ -292,6 +331,7 @@ TEST_F(Watched, RefusalsNameTheField) {
   refuses({{"inspect", "hook_logits"}, {"max_tokens", 2000}}, "inspect", "a smaller \"max_tokens\"");
   refuses({{"inspect", "resid_post.0[positions=99]"}}, "", "selects one that does not exist");
   refuses({{"edits", {{{"sae", "/etc"}, {"features", {"1=0"}}}}}}, "sae", "read no files");
+  refuses({{"inspect", "blocks.0.hook_resid_post.hook_sae_acts_post"}}, "", "It runs without autoencoders");
   refuses({{"edits", {{{"positions", std::vector<std::string>(1025, "0")}, {"do", "zero"}}}}}, "", "1025 changes");
   refuses({{"edits", {{{"head", 77.1}, {"do", "zero"}}}}}, "", "77");
   refuses({{"edits", "zero"}}, "edits", "a list");

@@ -555,6 +555,42 @@ TEST(Interventions, CarryGradients) {
       &edits, 24);
 }
 
+// Against SAELens's HookedSAETransformer (tests/golden/sae/make_hooked.py).
+TEST(Interventions, ChangeFeaturesOfAutoencodersThatTheRunGoesThrough) {
+  const std::string sae = std::string(VITRINE_GOLDEN) + "/sae/", at = "blocks.1.hook_resid_pre.hook_sae_acts_post";
+  const auto recipe = [&](const std::string& change) {
+    return parse("saes: [{sae: " + sae +
+                 "runs/standard}]\nprompt: {tokens: [5, 17, 3, 101, 42, 8, 77]}\ninterventions:\n  - hook: " + at + "\n    " +
+                 change + "\n");
+  };
+  const Recipe read = recipe("features: [3=2]");
+  EXPECT_EQ(to_yaml(parse(to_yaml(read))), to_yaml(read));
+  Engine engine(std::string(VITRINE_GOLDEN) + "/models/gpt2_a/model", {.threads = 2, .through = through_saes(read.saes)});
+  const auto after = [&](const Recipe& changed) {
+    const InterveneResult result = intervene(engine, changed, {.top = engine.shape().vocab_size});
+    return logprobs(result.after, static_cast<size_t>(engine.shape().vocab_size));
+  };
+  const Checkpoint gold = open_safetensors(sae + "hooked/standard.safetensors");
+  std::vector<float> expected = golden_tensor(gold, "changed.hook_sae_acts_post").at(0).values;
+  double sum = 0;
+  for (const float logit : expected) sum += std::exp(static_cast<double>(logit));
+  for (float& logit : expected) logit -= static_cast<float>(std::log(sum));
+  EXPECT_CLOSE(after(read), expected, Tolerance{.abs = 2e-5, .rel = 1e-4});
+  EXPECT_CLOSE(after(recipe("features: [3=5, \"3*=0.5\", 3+=-0.5]")), expected, Tolerance{.abs = 2e-5, .rel = 1e-4});
+  const auto refuses = [&](const std::string& change, const std::string& words) {
+    try {
+      after(recipe(change));
+      ADD_FAILURE() << change;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  refuses("features: [20=1]", "there is no feature 20");
+  refuses("features: [x]", "expected FEATURE=VALUE");
+  refuses("features: [1=1]\n    do: zero", "\"do\"");
+  EXPECT_THROW(parse("prompt: x\ninterventions:\n  - head: 1.2\n    features: [1=0]\n"), Error);
+}
+
 TEST(Interventions, RefuseNumbersThatDoNotFit) {
   Engine engine(Golden::open("gpt2_a").model(), {2, {}});
   const auto refused = [&](ValueEdit edit) {
