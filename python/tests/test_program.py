@@ -103,6 +103,37 @@ class Program(Case):
             self.assertEqual(steps[-1], 5)
             self.interrupted(folder, {**config, "steps": 10**6, "out": f"{folder}/long"})
 
+    def test_rewards_from_a_function(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines = [{"prompt": "The fox saw", "wanted": "e"}, {"prompt": "Once upon a time", "wanted": "e"}]
+            prompts = pathlib.Path(folder) / "lines.jsonl"
+            prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            config = {"model": golden_model("llama"), "data": {"train": f"{folder}/prompts/train"}, "sequence_length": 40, "batch": 8,
+                      "steps": 3, "optimizer": {"lr": 3e-3}, "out": f"{folder}/run", "grpo": {"group": 4, "max_tokens": 8}}
+            calls = []
+
+            def reward(prompts, completions, finish_reason, wanted):
+                calls.append(len(completions))
+                self.assertEqual({len(prompts), len(finish_reason), len(wanted)}, {8})
+                return np.array([text.count(letter) for text, letter in zip(completions, wanted)])
+
+            def failing(completions, **_):
+                raise KeyError("no such answer")
+
+            with contextlib.redirect_stderr(io.StringIO()):
+                vitrine.run("data", prompts, prompts=True, tokenizer=golden_model("llama"), out=f"{folder}/prompts")
+                vitrine.train(config, reward=reward)
+                self.assertEqual(calls, [8, 8, 8])
+                vitrine.train(config, reward=reward, resume=True, set={"steps": 4})
+                self.assertEqual(calls, [8] * 4)
+                with self.assert_says(vitrine.RunError, "KeyError: 'no such answer'", "is saved at step 4") as said:
+                    vitrine.train(config, reward=failing, resume=True, set={"steps": 5})
+                self.assertIsInstance(said.exception.__cause__, KeyError)
+                with self.assert_says(vitrine.RunError, "returned 1 numbers for 8 answers"):
+                    vitrine.train(config, reward=lambda **_: [1.0], resume=True, set={"steps": 5})
+                with self.assert_says(vitrine.RunError, "printed \"NaN\" for line 1"):
+                    vitrine.train(config, reward=lambda **_: [float("nan")] * 8, resume=True, set={"steps": 5})
+
     def interrupted(self, folder, config):
         """Ctrl-C saves a checkpoint, ends the program and is raised here."""
         # Where the tests run in the background, the shell has Ctrl-C ignored, also for what they start.

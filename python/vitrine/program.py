@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +25,7 @@ from .curves import LiveCurves, TrainingCurves, folder_of
 from .documents import Document, Picture
 from .errors import FileError, InputError, RunError, UsageError
 from .opened import OpenedModel
+from .rewards import served
 
 _NO_JSON = ("completion", "manual")
 
@@ -53,18 +54,36 @@ def _run(command: str, arguments: list[str], words: Sequence[Any], document: boo
     return Document(found) if isinstance(found, dict) else found
 
 
-def train(config: str | os.PathLike[str] | Mapping[str, Any], *, resume: bool = False) -> Any:
+def train(
+    config: str | os.PathLike[str] | Mapping[str, Any], *, resume: bool = False, set: Mapping[str, Any] | None = None,
+    reward: Callable[..., Iterable[float]] | None = None,
+) -> Any:
     """Trains a model, as `vitrine train` does (docs/training.md): a dict with the run's folder and its losses. In a notebook, curves
     of the losses grow while it runs; TrainingCurves shows those of any run.
 
     config  the path of a configuration; or the configuration, as YAML (text of more than one line) or as a dict. Paths in it are
             relative to the working directory
     resume  continue from the newest checkpoint; the result is bit-identical to an uninterrupted run
+    set     values of single keys, by names with dots: {"optimizer.lr": 1e-3}
+    reward  instead of grpo.reward: a function that is called once for each step with prompts, completions, finish_reason and the other
+            keys of the prompts' lines as keywords, each a list with an entry for every answer, and returns a number for each answer. It
+            runs in a thread of its own. If it raises, the run saves and ends with RunError, whose cause is that exception
     """
-    with written(config, "the configuration") as path:
+    with contextlib.ExitStack() as open_:
+        path = open_.enter_context(written(config, "the configuration"))
+        settings = dict(set or {})
+        rewards = None
+        if reward is not None:
+            rewards = open_.enter_context(served(reward))
+            settings["grpo.reward"] = rewards.command
+        words = [f"{key}={json.dumps(value, default=plain)}" for key, value in settings.items()]
         live = LiveCurves(folder_of(config))
         try:
-            return _run("train", ["train", *_option("resume", resume), "--json"], [path], True, live.update)
+            return _run("train", ["train", *_option("resume", resume), *_option("set", words), "--json"], [path], True, live.update)
+        except RunError as error:
+            if rewards is not None and rewards.error is not None:
+                raise error from rewards.error
+            raise
         finally:
             live.update()
 

@@ -118,16 +118,16 @@ ChosenFiles choose_files(const RemoteRepository& repository, const std::string& 
     chosen.files.push_back(*file);
     return chosen;
   }
-  if (ChosenFiles folder = files_of_folder(repository, wanted); !folder.files.empty()) return folder;
   const std::vector<GgufModel> found = of_type(models, wanted);
   if (found.size() == 1) return gguf_model(repository, found.front());
   if (found.size() > 1)
     throw InputError(repository.id + ": has several GGUF files with the type " + wanted +
                      "; name one:" + listed(repository, found));
+  if (ChosenFiles folder = files_of_folder(repository, wanted); !folder.files.empty()) return folder;
   if (!models.empty())
     throw InputError(repository.id + ": has neither a file \"" + wanted +
                      "\" nor GGUF weights of that type. There are:" + listed(repository, models));
-  throw InputError(repository.id + ": has no file \"" + wanted + "\" or folder of that name with files at revision " +
+  throw InputError(repository.id + ": has no file \"" + wanted + "\" and no folder of that name at revision " +
                    repository.revision + ", and no GGUF files");
 }
 

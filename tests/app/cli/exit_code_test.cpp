@@ -379,7 +379,7 @@ TEST(ExitCode, AFileThatMayNotGrowFailsTheRun) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch / ""))
       if (const std::string path = entry.path(); path.find("/data") == std::string::npos) left.push_back(entry.path().filename());
     std::sort(left.begin(), left.end());
-    std::vector<std::string> expected = {"metrics.jsonl", "run", "train.yaml"};
+    std::vector<std::string> expected = {"config.yaml", "metrics.jsonl", "run", "train.yaml"};
     if (command.back().ends_with(".gguf")) {  // it can go on where it stopped
       EXPECT_CONTAINS(outcome.err, ".converting-made.gguf");
       expected.insert(expected.begin(), {".converting-made.gguf", "bytes", "made-from"});

@@ -187,7 +187,8 @@ TEST_F(Pull, ExplainsWhatItMayNotRead) {
   server_->plan(Json::object());
   EXPECT_CONTAINS(message("ada/nothing"), "ada/nothing: is not at");
   EXPECT_CONTAINS(message("ada/nothing"), "does not give access to it");
-  EXPECT_CONTAINS(message(kId + ":nothing.bin"), "has no file \"nothing.bin\" at revision main, and no GGUF files");
+  EXPECT_CONTAINS(message(kId + ":nothing.bin"),
+                  "has no file \"nothing.bin\" and no folder of that name at revision main, and no GGUF files");
   EXPECT_FALSE(fs::exists(folder()));
 }
 
