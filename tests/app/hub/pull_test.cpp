@@ -365,7 +365,7 @@ TEST_F(Pull, AFolderOfAnAutoencoder) {
   EXPECT_FALSE(locate_folder("layer_1/width_20", settings_.cache).has_value());
   EXPECT_THROW(locate_folder(id + ":layer_2", settings_.cache), FileError);
   EXPECT_THROW(locate_folder(id + ":../..", settings_.cache), FileError);
-  EXPECT_CONTAINS(message(id + ":layer_2"), "has no file \"layer_2\" or folder of that name");
+  EXPECT_CONTAINS(message(id + ":layer_2"), "has no file \"layer_2\" and no folder of that name");
 }
 
 TEST_F(Pull, ReadsHeadersAlone) {

@@ -587,7 +587,7 @@ TEST(Interventions, ChangeFeaturesOfAutoencodersThatTheRunGoesThrough) {
   };
   refuses("features: [20=1]", "there is no feature 20");
   refuses("features: [x]", "expected FEATURE=VALUE");
-  refuses("features: [1=1]\n    do: zero", "\"do\"");
+  refuses("features: [1=1]\n    do: zero", "interventions[0].do\" is not known");
   EXPECT_THROW(parse("prompt: x\ninterventions:\n  - head: 1.2\n    features: [1=0]\n"), Error);
 }
 
