@@ -17,7 +17,7 @@ constexpr const char* kExtends = "extends";
 // chain: the files that extend this one, the outermost first.
 YamlValue read_layer(const std::string& path, std::vector<std::string>& chain) {
   chain.push_back(path);
-  const YamlValue own = YamlValue::read(path);
+  YamlValue own = YamlValue::read(path);
   if (!own.is_object()) return own;
   const auto extends = own.find(kExtends);
   if (!extends) return own.without(kExtends);

@@ -119,7 +119,7 @@ void set_config_layers(Json& config, const std::vector<ConfigLayer>& layers) {
     }
   }
   if (text.contains("layers_block_type")) text.erase("hybrid_override_pattern");  // the same in letters
-  if (const auto found = text.find("attention_layers"); found != text.end()) set_attention_layers(text, Json(*found));
+  if (const auto types = text.find("attention_layers"); types != text.end()) set_attention_layers(text, Json(*types));
   for (const char* key : kOfSomeLayers) {
     Json list = Json::array();
     bool known = !layers.empty();
