@@ -21,6 +21,7 @@ namespace {
 
 struct CollectArguments {
   ModelOptions model;
+  std::vector<SaeFile> saes;
   CollectOptions collect;
   DocumentSource source;
   std::string type = "f32";
@@ -36,6 +37,7 @@ void run_collect(CollectArguments o) {
   o.collect.shard_bytes = static_cast<uint64_t>(o.shard_mb) << 20;
   o.collect.type = o.type == "f16" ? DType::f16 : o.type == "bf16" ? DType::bf16 : DType::f32;
   o.model.may_lack_head = true;
+  o.model.through = through_saes(o.saes);
   Engine engine = open_engine(o.model);
   const std::unique_ptr<DocumentTokens> documents =
       open_documents(o.source, engine, "collect tales.txt.gz --hooks blocks.3.hook_resid_post --out acts");
@@ -103,7 +105,7 @@ Action define_collect(CLI::App& app) {
   add_count(app, "--shard-mb", o->shard_mb, 1, 1 << 20, "Maximum MiB of a shard (default 256)");
   app.add_flag("--resume", o->collect.resume, "Continue an interrupted run after its last complete shard");
   add_document_source_flags(app, o->source);
-  add_sae_option(app, o->model);
+  add_sae_option(app, o->saes);
   add_model_options(app, o->model);
   add_shard_flags(app, o->sharing);
   for (const char* flag : {"--shard", "--join"}) app.get_option("--resume")->excludes(app.get_option(flag));

@@ -129,8 +129,11 @@ void run_generate(const GenerateArguments& o) {
     recipe = read_edits(o.edits);
   }
   ModelOptions model = o.model;
-  if (recipe) model.saes = recipe->saes;
-  if (recipe && !o.sae.directory.empty()) model.saes.push_back({o.sae.directory, o.sae.hook});
+  if (recipe) {
+    std::vector<SaeFile> saes = recipe->saes;
+    if (!o.sae.directory.empty()) saes.push_back({o.sae.directory, o.sae.hook});
+    model.through = through_saes(saes);
+  }
   const Stopwatch opening;
   Engine engine = open_engine(model);
   if (o.generate.beams > 1)

@@ -25,6 +25,7 @@ namespace {
 
 struct InterveneArguments {
   ModelOptions model;
+  std::vector<SaeFile> saes;
   InterveneOptions run;
   int64_t memory_mib = 0;
   std::string recipe, out, page;
@@ -209,7 +210,8 @@ void run_intervene(InterveneArguments o) {
     o.run.cell_top = kCellTop;
   }
   ModelOptions model = o.model;
-  model.saes.insert(model.saes.end(), recipe.saes.begin(), recipe.saes.end());
+  o.saes.insert(o.saes.end(), recipe.saes.begin(), recipe.saes.end());
+  model.through = through_saes(o.saes);
   Engine engine = open_engine(model);
   std::vector<std::filesystem::path> inputs = {o.recipe};
   for (const Intervention& intervention : recipe.interventions) inputs.emplace_back(intervention.vector.file);
@@ -237,7 +239,7 @@ Action define_intervene(CLI::App& app) {
   add_page(app, o->page);
   add_count(app, "--memory", o->memory_mib, 1, int64_t{1} << 30,
             "Maximum MiB for values kept for patching; a larger run is refused before it starts (default: the free memory)");
-  add_sae_option(app, o->model);
+  add_sae_option(app, o->saes);
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
   return [o] { run_intervene(*o); };

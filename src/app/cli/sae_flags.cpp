@@ -66,17 +66,17 @@ void add_sae_flags(CLI::App& app, SaeFlags& flags) {
       ->check(not_empty());
 }
 
-void add_sae_option(CLI::App& app, ModelOptions& options) {
+void add_sae_option(CLI::App& app, std::vector<SaeFile>& saes) {
   app.add_option_function<std::vector<std::string>>(
          "--sae",
-         [&options](const std::vector<std::string>& words) {
+         [&saes](const std::vector<std::string>& words) {
            for (const std::string& word : words) {
              const size_t equals = word.find('=');
              if (equals == std::string::npos)
-               options.saes.push_back({word, ""});
+               saes.push_back({word, ""});
              else
-               options.saes.push_back({word.substr(equals + 1), word.substr(0, equals)});
-             if (options.saes.back().path.empty())
+               saes.push_back({word.substr(equals + 1), word.substr(0, equals)});
+             if (saes.back().path.empty())
                throw UsageError("--sae is " + word + "; expected the directory of an autoencoder, or HOOK=DIR.");
            }
          },

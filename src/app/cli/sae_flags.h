@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/session.h"
+#include "hooks/spliced_model.h"
 #include "ops/context.h"
 #include "runtime/engine.h"
 
@@ -25,7 +26,7 @@ struct SaeFlags {
 
 void add_sae_flags(CLI::App& app, SaeFlags& flags);
 
-/// --sae of commands that name hooks: autoencoders that the runs go through.
-void add_sae_option(CLI::App& app, ModelOptions& options);
+/// --sae of commands that name hooks: autoencoders for ModelOptions::through, by through_saes.
+void add_sae_option(CLI::App& app, std::vector<SaeFile>& saes);
 
 }  // namespace vitrine::cli

@@ -39,6 +39,7 @@ constexpr std::chrono::seconds kLastWords{2};  // for interrupted answers to tel
 
 struct ServeArguments {
   ModelOptions model;
+  std::vector<SaeFile> saes;
   ServeFlags flags;
   ServiceFlags service;
   std::string lens;
@@ -147,7 +148,7 @@ serve::ServedModelsOptions models_to_serve(const ServeArguments& o, const http::
     run.may_lack_head = true;
     if (!model.main) run.window = 0;
     if (!model.main) run.adapter.clear();
-    if (!model.main) run.saes.clear();
+    if (model.main) run.through = through_saes(o.saes);
     const auto open = [&] { return open_engine(run); };
     const auto options_of = [&](Engine& engine) {
       require_causal(engine.model(), engine.name(), "Serving completions");
@@ -300,7 +301,7 @@ Action define_serve(CLI::App& app) {
   add_service_flags(app, o->service);
   add_serve_flags(app, o->flags);
   add_lens_option(app, o->lens, "A tuned lens that /v1/lens looks through where a request asks for it");
-  add_sae_option(app, o->model);
+  add_sae_option(app, o->saes);
   add_model_options(app, o->model);
   add_decoding_cache_types(app, o->model);
   add_load(app, o->model);

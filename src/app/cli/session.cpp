@@ -151,7 +151,7 @@ Engine open_engine(const ModelOptions& options) {
                                     .adapters = std::move(adapters),
                                     .load = load_named(options.load),
                                     .pin = pin_named(options.pin),
-                                    .through = through_saes(options.saes)});
+                                    .through = options.through});
 }
 
 void check_output(const std::string& out, std::span<const std::filesystem::path> inputs) {

@@ -2,23 +2,24 @@
 // What every command that runs a model has in common: its flags, the opened model, the threads.
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cli/output.h"
-#include "hooks/spliced_model.h"
 #include "runtime/engine.h"
 #include "runtime/token_json.h"
 
 namespace vitrine::cli {
 
 struct ModelOptions {
-  std::string model;              // empty: the shipped one
-  std::string adapter;            // a folder in PEFT's format; empty: none
-  std::vector<std::string> lora;  // --lora (cli/lora_option.h)
-  std::vector<SaeFile> saes;      // --sae (cli/sae_flags.h)
+  std::string model;                                                       // empty: the shipped one
+  std::string adapter;                                                     // a folder in PEFT's format; empty: none
+  std::vector<std::string> lora;                                           // --lora (cli/lora_option.h)
+  std::function<std::shared_ptr<const Model>(const Model&)> through = {};  // EngineOptions::through
   int64_t threads = 0;
   std::string pin = "none";
   std::string compute = "auto";

@@ -20,6 +20,7 @@ namespace {
 
 struct TraceArguments {
   ModelOptions model;
+  std::vector<SaeFile> saes;
   PromptOptions prompt;
   TraceOptions trace;
   std::string labels, out;
@@ -36,6 +37,7 @@ void run_trace(TraceArguments o) {
   }
   check_writable("--out", o.out);
   o.model.may_lack_head = true;
+  o.model.through = through_saes(o.saes);
   Engine engine = open_engine(o.model);
   check_output(engine, o.out);
   std::vector<std::vector<int32_t>> sequences;
@@ -93,7 +95,7 @@ Action define_trace(CLI::App& app) {
       ->type_name("FILE")
       ->required()
       ->check(not_empty());
-  add_sae_option(app, o->model);
+  add_sae_option(app, o->saes);
   add_model_options(app, o->model);
   add_lora_option(app, o->model);
   return [o] { run_trace(*o); };
