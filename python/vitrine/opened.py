@@ -49,7 +49,7 @@ class OpenedModel:
         """Every hook, in the order of the run."""
         return list(self._hook_names)
 
-    @cached_property
+    @property
     def _hook_names(self) -> list[str]:
         return self._session.hook_names
 
