@@ -8,7 +8,7 @@ import { launch, open, openAddress } from "./browser.mjs";
 import { graveFaults, tip, tooWide } from "./checks.mjs";
 import { documents, writePage } from "./fixture.mjs";
 import { serve } from "./server.mjs";
-import { drawn } from "./wait.mjs";
+import { drawn, until } from "./wait.mjs";
 
 const program = process.env["VITRINE_PROGRAM"];
 const serves = program !== undefined && spawnSync(program, ["serve", "--help"]).status === 0;
@@ -30,8 +30,8 @@ const answers = (page) => page.locator(".opening-answer li").evaluateAll((all) =
 /** The picture that the drawing shows. @param {Page} page */
 const pixels = (page) => page.locator(".machine canvas").first().evaluate((canvas) => /** @type {HTMLCanvasElement} */ (canvas).toDataURL());
 
-/** The part of the address that the page keeps. @param {Page} page */
-const address = (page) => page.evaluate(() => decodeURIComponent(location.hash));
+/** Waits until the part of the address that the page keeps is so: it is written after a frame. @param {Page} page @param {RegExp} expected */
+const addressBecomes = (page, expected) => until(async () => expected.test(await page.evaluate(() => decodeURIComponent(location.hash))), `the address ${expected}`);
 
 const calm = { width: 1280, height: 900, calm: true };
 
@@ -48,7 +48,7 @@ describe("the drawing", () => {
     assert.deepEqual(await answers(page), lens.ids[last][3].map((/** @type {number} */ token, /** @type {number} */ i) => ({ token, probability: lens.probs[last][3][i], before: null })));
     await page.locator(".machine-controls input").last().fill("5");
     assert.deepEqual((await answers(page)).map((one) => one.token), lens.ids[5][3]);
-    assert.equal(await address(page), "#depth=3&token=5");
+    await addressBecomes(page, /^#depth=3&token=5$/);
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -72,7 +72,7 @@ describe("the drawing", () => {
     const weights = await page.locator(".closer-row li").evaluateAll((all) => all.map((one) => Number(one.getAttribute("data-weight"))));
     assert.equal(weights.length, last);
     weights.forEach((weight, source) => assert.ok(Math.abs(weight - stored.readUInt16LE(2 * (((last - 1) * last) / 2 + source)) / 65535) < 1e-6, `${source}: ${weight}`));
-    assert.equal(await address(page), `#token=${last - 1}&look=1.0.${last - 1}`);
+    await addressBecomes(page, new RegExp(`^#token=${last - 1}&look=1\\.0\\.${last - 1}$`));
     for (const _ of [1, 2, 3]) {
       await canvas.focus();
       await page.keyboard.press("Escape");
@@ -92,7 +92,7 @@ describe("the drawing", () => {
     assert.equal(await page.locator(".closer-path [aria-current]").textContent(), "Layer 2");
     assert.ok((await pixels(page)) !== before);
     await page.locator(".closer-head").nth(1).click();
-    assert.match(await address(page), /look=2\.1$/);
+    await addressBecomes(page, /look=2\.1$/);
     await page.context().close();
   });
 
@@ -184,7 +184,7 @@ describe("the address", () => {
     const { page, faults } = await opened("#look=2.1");
     await page.locator(".rail a[href='#attention']").click();
     await page.waitForFunction(() => window.scrollY > 500);
-    assert.match(await address(page), /^#look=2\.1&at=attention$/);
+    await addressBecomes(page, /^#look=2\.1&at=attention$/);
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -229,11 +229,11 @@ describe("a head that is switched off", { skip: !serves && "VITRINE_PROGRAM is n
     await page.locator(".machine-controls input").first().fill("4");
     assert.equal((await answers(page))[0]?.token, lens.layers[4].positions.at(-1).top[0].token);
     assert.ok(Math.abs(((await answers(page))[0]?.probability ?? 0) - lens.layers[4].positions.at(-1).top[0].prob) < 1e-6);
-    assert.match(await address(page), /off=0\.2/);
+    await addressBecomes(page, /off=0\.2/);
     assert.deepEqual(await graveFaults(page, true, { within: ".opening" }), []);
     await page.getByRole("button", { name: "Switch on head 2 of layer 0" }).click();
     await page.locator(".machine-legend i.outline").waitFor({ state: "detached" });
-    assert.doesNotMatch(await address(page), /off=/);
+    await addressBecomes(page, /^(?!.*off=)/);
     assert.deepEqual(faults, []);
     await page.context().close();
   });
@@ -243,7 +243,7 @@ describe("a head that is switched off", { skip: !serves && "VITRINE_PROGRAM is n
     await page.locator(".dock-changes", { hasText: "2 changes" }).waitFor();
     assert.equal(await page.locator(".dock textarea").inputValue(), "The queen had");
     await page.locator("h1", { hasText: "The queen had" }).waitFor();
-    assert.match(await address(page), /^#prompt=The\+queen\+had&off=1\.3,mlp\.2$/);
+    await addressBecomes(page, /^#prompt=The\+queen\+had&off=1\.3,mlp\.2$/);
     assert.deepEqual(faults, []);
     await page.context().close();
   });
