@@ -67,7 +67,8 @@ def train(
     set     values of single keys, by names with dots: {"optimizer.lr": 1e-3}
     reward  instead of grpo.reward: a function that is called once for each step with prompts, completions, finish_reason and the other
             keys of the prompts' lines as keywords, each a list with an entry for every answer, and returns a number for each answer. It
-            runs in a thread of its own. If it raises, the run saves and ends with RunError, whose cause is that exception
+            runs in a thread of its own, and is given again with resume. If it raises, the run saves and ends with RunError, whose cause
+            is that exception
     """
     with contextlib.ExitStack() as open_:
         path = open_.enter_context(written(config, "the configuration"))

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 _CLIENT = """\
 import json, socket, sys
@@ -27,11 +27,6 @@ print(*map(json.dumps, told["rewards"]), sep="\\n")
 """
 
 
-class Rewards(Protocol):
-    command: str                     # that asks this process
-    error: BaseException | None      # of the function, when it last raised
-
-
 @contextmanager
 def served(function: Callable[..., Any]) -> Iterator[Rewards]:
     """Calls function(prompts=…, completions=…, finish_reason=…, and the other keys of the lines) from a thread of its own, each with
@@ -42,7 +37,7 @@ def served(function: Callable[..., Any]) -> Iterator[Rewards]:
             file.write(_CLIENT)
         listening.bind(path)
         listening.listen()
-        server = _Server(function, f"exec {shlex.join([sys.executable, '-I', '-S', client, path])}")
+        server = Rewards(function, f"exec {shlex.join([sys.executable, '-I', '-S', client, path])}")
         threading.Thread(target=server.run, args=(listening,), daemon=True).start()
         try:
             yield server
@@ -50,7 +45,9 @@ def served(function: Callable[..., Any]) -> Iterator[Rewards]:
             listening.shutdown(socket.SHUT_RDWR)  # ends the thread's accept
 
 
-class _Server:
+class Rewards:
+    """What the program's command asks. command: that asks this process. error: of the function, when it last raised."""
+
     def __init__(self, function: Callable[..., Any], command: str) -> None:
         self.function = function
         self.command = command

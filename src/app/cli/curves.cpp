@@ -164,14 +164,20 @@ ColoredPage::Chart metric_chart(const std::string& metric, const std::vector<Run
   return {front_svg(chart), alt};
 }
 
-// One chart: its curves, on the terminal, in the document and on the page.
-bool draw_curves(const CurvesArguments& o, const std::string& title, const std::vector<RunCurve>& curves, ColoredPage& page) {
+// Where charts go.
+struct Drawing {
+  bool in_terminal = false;
+  ColoredPage* page = nullptr;  // null: there is none
+};
+
+// One chart.
+bool draw_curves(const std::string& title, const std::vector<RunCurve>& curves, const Drawing& to) {
   Range x, y;
   for (const RunCurve& curve : curves) x.add(curve.x), y.add(curve.y);
   if (!(x.low <= x.high && y.low <= y.high)) return false;
   const bool log = wants_log(y);
-  if (!o.out.empty() || !o.svg.empty()) page.charts.push_back(metric_chart(title, curves, log));
-  if (o.json) return true;
+  if (to.page != nullptr) to.page->charts.push_back(metric_chart(title, curves, log));
+  if (!to.in_terminal) return true;
   std::vector<ChartCurve> drawn;
   for (size_t i = 0; i < curves.size(); ++i)
     drawn.push_back({curves[i].x, curves[i].y, terminal().colors ? kColors[i % std::size(kColors)] : ""});
@@ -190,32 +196,29 @@ bool draw_curves(const CurvesArguments& o, const std::string& title, const std::
   return true;
 }
 
-// Every chart of the metrics that are asked for. Returns whether there was one.
-bool draw_metrics(const CurvesArguments& o, const std::vector<MetricRun>& runs, ColoredPage& page, OrderedJson& document) {
-  std::vector<std::string> metrics = o.metrics;
+// Every chart of the metrics that are asked for; none: the usual ones. The numbers that are drawn; null: there is no chart.
+OrderedJson draw_metrics(std::vector<std::string> metrics, int64_t mean, const std::vector<MetricRun>& runs, const Drawing& to) {
   if (metrics.empty()) metrics = {"loss", "val_loss", "reward", "lr", "grad_norm"};
   if (metrics == std::vector<std::string>{"all"}) metrics = all_metrics(runs);
-  bool any = false;
+  OrderedJson document;
   for (const std::string& metric : metrics) {
     std::vector<RunCurve> curves;  // of numbers of that very name, one for each run
-    for (const MetricRun& run : runs) curves.push_back(run_curve(run, metric, o.mean));
-    if (draw_curves(o, metric, curves, page)) {
-      any = true;
+    for (const MetricRun& run : runs) curves.push_back(run_curve(run, metric, mean));
+    if (draw_curves(metric, curves, to)) {
       for (const RunCurve& curve : curves) document[metric][curve.run] = {{"step", curve.x}, {"value", curve.y}};
       continue;
     }
     for (const MetricRun& run : runs) {  // of several, such as those of layers: one chart for each run
       std::vector<RunCurve> parts;
       for (const std::string& name : names_of(run, metric)) {
-        parts.push_back(run_curve(run, name, o.mean));
+        parts.push_back(run_curve(run, name, mean));
         parts.back().run = name.starts_with(metric + ".") ? name.substr(metric.size() + 1) : name;
       }
-      if (!draw_curves(o, runs.size() == 1 ? metric : metric + ", " + run.name, parts, page)) continue;
-      any = true;
+      if (!draw_curves(runs.size() == 1 ? metric : metric + ", " + run.name, parts, to)) continue;
       for (const RunCurve& part : parts) document[metric][run.name][part.run] = {{"step", part.x}, {"value", part.y}};
     }
   }
-  return any;
+  return document;
 }
 
 void run_curves(const CurvesArguments& o) {
@@ -225,8 +228,9 @@ void run_curves(const CurvesArguments& o) {
   for (const std::string& run : o.runs) runs.push_back(open_metric_run(run));
   ColoredPage page;
   page.title = "Training runs";
-  OrderedJson document;
-  if (!draw_metrics(o, runs, page, document))
+  const Drawing to{.in_terminal = !o.json, .page = o.out.empty() && o.svg.empty() ? nullptr : &page};
+  const OrderedJson document = draw_metrics(o.metrics, o.mean, runs, to);
+  if (document.is_null())
     throw InputError("no run has a number of that name. `head -n 2 RUN/metrics.jsonl` shows the names there are");
   if (!o.svg.empty() && page.charts.size() != 1)
     throw UsageError(fmt::format("--svg writes one chart, and there are {}: name one --metric", page.charts.size()));
@@ -250,9 +254,7 @@ Action define_curves(CLI::App& app) {
   app.add_option("--svg", o->svg, "Also draw the curves of one --metric into this file")
       ->type_name("FILE.svg")
       ->check(not_empty());
-  app.add_option("--mean", o->mean, "Draw means of so many values: each with those before it; default 1")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  add_count(app, "--mean", o->mean, 1, int64_t{1} << 40, "Draw means of N values: each with those before it (default 1)");
   add_json(app, o->json);
   return [o] { run_curves(*o); };
 }
@@ -271,7 +273,7 @@ MetricRun open_metric_run(const std::string& run) {
     Json line = Json::parse(text, nullptr, false);
     if (line.is_discarded() && file.eof()) break;
     if (!line.is_object() || !line.contains("step") || !line.at("step").is_number())
-      throw InputError(fmt::format("{}: line {} is no line of metrics; expected a JSON object with a step", path, number));
+      throw InputError(fmt::format("{}: line {} is not a line of metrics; expected a JSON object with a step", path, number));
     Json flat = Json::object();
     flatten(line, "", flat);
     opened.lines.push_back(std::move(flat));
@@ -281,14 +283,10 @@ MetricRun open_metric_run(const std::string& run) {
 
 void write_curves_page(const std::string& path, const std::string& title, const std::vector<std::string>& lines,
                        const std::vector<MetricRun>& runs) {
-  CurvesArguments o;
-  o.out = path;
-  o.json = true;  // nothing in the terminal
   ColoredPage page;
   page.title = title;
   page.lines = lines;
-  OrderedJson document;
-  draw_metrics(o, runs, page, document);
+  draw_metrics({}, 1, runs, {.page = &page});
   write_file_atomically(path, colored_text_page(page));
 }
 

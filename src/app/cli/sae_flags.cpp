@@ -82,8 +82,7 @@ void add_sae_option(CLI::App& app, std::vector<SaeFile>& saes) {
          },
          "The directory of a sparse autoencoder or transcoder whose features are hooks, such as "
          "blocks.3.hook_resid_post.hook_sae_acts_post; the result is unchanged until one of them is. HOOK=DIR: at that hook, "
-         "instead "
-         "of the one in its files. May be repeated")
+         "instead of the one in its files. May be repeated")
       ->type_name("[HOOK=]DIR")
       ->expected(1)
       ->take_all()

@@ -95,7 +95,7 @@ ChosenFiles whole_model(const RemoteRepository& repository) {
   return chosen;
 }
 
-// Those that lie in the folder itself.
+// Those in the folder itself, not in its subfolders.
 ChosenFiles files_of_folder(const RemoteRepository& repository, std::string folder) {
   while (folder.ends_with('/')) folder.pop_back();
   ChosenFiles chosen;

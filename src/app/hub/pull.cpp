@@ -127,10 +127,10 @@ PullRequest read_pull_name(const std::string& name, const std::string& revision)
   PullRequest request{.id = name.substr(0, colon), .wanted = "", .revision = revision, .only_plan = false};
   if (colon != std::string::npos) request.wanted = name.substr(colon + 1);
   if (!is_repository_id(request.id) || (colon != std::string::npos && request.wanted.empty()))
-    throw InputError(
-        "\"" + name +
-        "\" is no model of a hub; expected OWNER/NAME, OWNER/NAME:TYPE, OWNER/NAME:FILE or OWNER/NAME:FOLDER, such as " +
-        "google/gemma-2-2b or bartowski/gemma-2-2b-it-GGUF:Q4_K_M");
+    throw InputError("\"" + name +
+                     "\" is not the name of a model on a hub; expected OWNER/NAME, OWNER/NAME:TYPE, OWNER/NAME:FILE or "
+                     "OWNER/NAME:FOLDER, such as " +
+                     "google/gemma-2-2b or bartowski/gemma-2-2b-it-GGUF:Q4_K_M");
   return request;
 }
 

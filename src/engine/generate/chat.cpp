@@ -49,6 +49,13 @@ TextSpan answer_in(const std::string& text, const std::string& announced, const 
 
 }  // namespace
 
+std::vector<uint8_t> said_after(std::span<const int32_t> prompt, std::span<const int32_t> whole) {
+  const auto said = std::mismatch(whole.begin(), whole.end(), prompt.begin(), prompt.end()).first;
+  std::vector<uint8_t> marks(static_cast<size_t>(said - whole.begin()), 0);
+  marks.resize(whole.size(), 1);
+  return marks;
+}
+
 ChatFormat::ChatFormat(const Engine& engine, const std::optional<std::string>& source, const std::string& called)
     : engine_(engine),
       source_(source ? *source : template_of(engine)),
@@ -200,11 +207,8 @@ MaskedIds ChatFormat::answered(const OrderedJson& prompt, const OrderedJson& ans
   for (const OrderedJson& message : answer) all.push_back(message);
   const Rendered whole = render(all, tools, false), announced = render(prompt, tools, true);
   answer_in(whole.text, announced.text, "Give another template with --template");
-  const std::vector<int32_t> before = ids_of(announced);
   MaskedIds masked{ids_of(whole), {}};
-  const auto said = std::mismatch(masked.ids.begin(), masked.ids.end(), before.begin(), before.end()).first;
-  masked.said.assign(static_cast<size_t>(said - masked.ids.begin()), 0);
-  masked.said.resize(masked.ids.size(), 1);
+  masked.said = said_after(ids_of(announced), masked.ids);
   return masked;
 }
 

@@ -2,6 +2,7 @@
 // A conversation as the ids a chat model expects: the model's own template, exactly one BOS, and content that stays text.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct MaskedIds {
   std::vector<int32_t> ids;
   std::vector<uint8_t> said;
 };
+
+/// A mark for each id of a whole text: 0 up to where it and the ids of the prompt that it begins with differ, 1 from there on.
+std::vector<uint8_t> said_after(std::span<const int32_t> prompt, std::span<const int32_t> whole);
 
 class ChatFormat {
  public:

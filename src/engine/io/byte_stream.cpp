@@ -197,9 +197,7 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::string& path) {
   std::vector<unsigned char> first(kReadSize);
   first.resize(file->read(first.data(), first.size()));
   const std::string_view head(reinterpret_cast<const char*>(first.data()), std::min<size_t>(first.size(), 4));
-  if (head == "PAR1")
-    throw FileError(path, "is a Parquet file. Write it as JSON lines first: python -m vitrine.parquet " + path +
-                              " --out lines.jsonl.gz, with the Python package and pyarrow (pip install pyarrow)");
+  if (head == "PAR1") throw FileError(path, "is a Parquet file. " + parquet_advice(path));
   Blocks blocks(std::move(file), std::move(first));
   if (head.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(blocks));  // RFC 1952
   // RFC 8878: a frame, or one to skip (pzstd begins with such).
@@ -207,6 +205,11 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::string& path) {
       head.size() == 4 && (static_cast<unsigned char>(head[0]) & 0xf0) == 0x50 && head.ends_with("\x2a\x4d\x18");
   if (skippable || head == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(blocks));
   return std::make_unique<PlainStream>(std::move(blocks));
+}
+
+std::string parquet_advice(const std::string& path) {
+  return "Write it as JSON lines first: python -m vitrine.parquet " + path +
+         " --out lines.jsonl.gz, with the Python package and pyarrow (pip install pyarrow)";
 }
 
 bool name_ends_in(std::string_view path, std::initializer_list<std::string_view> ends) {

@@ -29,6 +29,9 @@ class ByteStream {
   uint64_t consumed_ = 0, file_bytes_ = 0;
 };
 
+/// The end of a message about a Parquet file, or a folder of them: the command that writes it as JSON lines.
+std::string parquet_advice(const std::string& path);
+
 /// Whether a file's name, without .gz or .zst, ends in one of these.
 bool name_ends_in(std::string_view path, std::initializer_list<std::string_view> ends);
 

@@ -28,9 +28,7 @@ std::vector<std::string> files_in(const std::string& folder) {
   if (error) throw FileError(folder, "cannot be read: " + error.message());
   std::vector<std::string>& found = texts.empty() ? objects : texts;
   if (found.empty() && !parquet.empty())
-    throw FileError(folder, "holds Parquet files, such as " + parquet +
-                                ". Write them as JSON lines first: python -m vitrine.parquet " + folder +
-                                " --out lines.jsonl.gz, with the Python package and pyarrow (pip install pyarrow)");
+    throw FileError(folder, "holds Parquet files, such as " + parquet + ". " + parquet_advice(folder));
   if (found.empty())
     throw FileError(folder,
                     "is a folder without text files; expected names ending in .txt, .jsonl, .ndjson, .json or .tar, also "

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "io/cached_folder.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
 #include "io/gguf.h"

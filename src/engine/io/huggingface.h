@@ -1,5 +1,6 @@
 #pragma once
 // From what a user calls a model to the files it consists of.
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,11 @@ std::string cache_folder_name(std::string_view id);
 /// that is there; "OWNER/NAME:Q4_K_M" names the one with that type, "OWNER/NAME:FILE" a file. Needs no network and uses none.
 /// Errors: FileError that says what was looked for and what to do.
 std::string locate_model(std::string_view name, const std::string& cache = hub_cache());
+
+/// Where "OWNER/NAME:FOLDER", such as the folder of an autoencoder, lies in the cache, at the revision that refs/main names
+/// (or at the only one that is there); nothing for another form of name. Needs no network and uses none.
+/// Errors: FileError that says how to download it.
+std::optional<std::string> locate_folder(std::string_view name, const std::string& cache = hub_cache());
 
 /// locate_model, then the files: a directory with config.json; a .gguf file; a .safetensors file with config.json beside
 /// it; a bare .json configuration (then there are no weights). Reads the configurations, opens no weights.

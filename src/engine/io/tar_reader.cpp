@@ -152,8 +152,8 @@ bool TarReader::next() {
     }
     if (std::all_of(std::begin(block), std::end(block), [](char c) { return c == 0; })) return false;
     const std::optional<uint64_t> sum = tar_number(block, kTarSum), size = tar_number(block, kTarSize);
-    if (!sum || *sum != tar_checksum(block)) fail("is no tar archive, or damaged: a header does not fit its checksum");
-    if (!size) fail("a size that is no number in a header of the tar archive");
+    if (!sum || *sum != tar_checksum(block)) fail("is not a tar archive, or is damaged: a header does not match its checksum");
+    if (!size) fail("a size that is not a number in a header of the tar archive");
     const char type = block[kTarType];
     if (type == 'L') {  // GNU
       long_name = read_text(*size, kLongestName);

@@ -118,7 +118,7 @@ bool reads_json_lines(std::string_view path, TextFormat format) {
 }
 
 bool reads_plain_text(std::string_view path, TextFormat format) {
-  return format == TextFormat::by_name && is_tar(path) ? true : !reads_json_lines(path, format);
+  return (format == TextFormat::by_name && is_tar(path)) || !reads_json_lines(path, format);
 }
 
 TextReader::TextReader(const std::string& path, TextOptions options)

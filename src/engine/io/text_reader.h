@@ -50,12 +50,12 @@ struct TextPiece {
 
 /// Reads one file. Memory stays at a few pieces, for JSON lines at a few times the longest line.
 ///
-/// Text       with a separator, line ends around it belong to no document, and documents without a character are passed over;
+/// Text       with a separator, line ends around it belong to no document, and documents without a character are skipped;
 ///            without one, the file is the document, byte for byte.
-/// JSON lines an empty text and a blank line are passed over. A file that begins with [ is a list, whose objects may span lines.
+/// JSON lines an empty text and a blank line are skipped. A file that begins with [ is a list, whose objects may span lines.
 ///            In a file whose name ends in .json objects may span lines without a list, too.
 /// Archives   files whose names say so (is_tar()); of their members those ending in .txt, .json, .jsonl and .ndjson
-///            are read as such files are, in order, and others are passed over, as in shards of WebDataset.
+///            are read as such files are, in order, and others are ignored, as in shards of WebDataset.
 /// A long document is cut before a line end or space that follows a letter or digit of ASCII, where no byte-level vocabulary
 /// joins bytes to a token, or a character beyond ASCII, where few do (`。\n`); at any character where half a piece holds none.
 /// The pieces joined are the document.
@@ -101,7 +101,7 @@ class TextReader {
   std::unique_ptr<ByteStream> stream_;
   std::unique_ptr<TarReader> archive_;  // null: the file is none
   std::string member_;                  // of the archive, that is being read
-  std::string others_;                  // a member that was passed over, for messages
+  std::string others_;                  // a member that was ignored, for messages
   bool found_ = false;                  // a member that is read
   std::string buffer_;                  // bytes [begin_, …) are read and not yet given out
   size_t begin_ = 0;

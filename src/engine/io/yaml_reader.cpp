@@ -519,7 +519,7 @@ YamlValue YamlValue::nested_in(const std::string& keys) const {
 YamlValue YamlValue::setting(const std::string& text, const std::string& where) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos)
-    throw FileError(where, "\"" + text + "\" is no setting; expected KEY=VALUE, such as optimizer.lr=1e-3");
+    throw FileError(where, "\"" + text + "\" is not a setting; expected KEY=VALUE, such as optimizer.lr=1e-3");
   const YamlValue value = parse(text.substr(equals + 1), where + " " + text.substr(0, equals));
   auto document = std::make_shared<Document>(Document{where, {}, {}});
   const auto copy = [&](const auto& again, const Node& from) -> const Node* {

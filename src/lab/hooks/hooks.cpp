@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "hooks/spliced_model.h"
 #include "model/layer_name.h"
 
 namespace vitrine {
@@ -197,7 +198,7 @@ std::string nearest_names(const Model& model, std::string_view glob) {
 std::string feature_names(const std::vector<std::string>& all) {
   std::string list;
   for (const std::string& name : all)
-    if (name.find(".hook_sae_") != std::string::npos) list += (list.empty() ? "" : ", ") + name;
+    if (of_autoencoder(name)) list += (list.empty() ? "" : ", ") + name;
   if (list.empty()) return "It runs without autoencoders; --sae gives one, in Python model.saes(), in a recipe \"saes\"";
   return "Its autoencoders have " + list;
 }
@@ -216,10 +217,9 @@ std::vector<std::string> names_that_fit(const Model& model, const std::vector<st
   if (found.empty()) {
     const std::vector<Meaning> meanings = meanings_of(query.glob);
     throw InputError("no hook of this " + model.shape().family + " model fits \"" + query.glob + "\". " +
-                     (query.glob.find("hook_sae_") != std::string::npos
-                          ? feature_names(all)
-                          : nearest_names(model, meanings.empty() ? query.glob : meanings.front().glob) +
-                                " `vitrine info --hooks` lists every name"));
+                     (of_autoencoder(query.glob) ? feature_names(all)
+                                                 : nearest_names(model, meanings.empty() ? query.glob : meanings.front().glob) +
+                                                       " `vitrine info --hooks` lists every name"));
   }
   return found;
 }

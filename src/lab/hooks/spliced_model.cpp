@@ -93,7 +93,6 @@ Tensor through(Context& ctx, const SplicedModel::Place& place, const Tensor& x, 
   if (tape != nullptr) check_on_tape(sae);
 
   const Tensor given = ctx.hook("hook_sae_input", x);
-  const SparseFeatures clean = encode(ctx, sae, x.data<float>(), rows);
   Tensor pre;
   bool other_pre = false;
   if (tape != nullptr || ctx.listens("hook_sae_acts_pre")) {
@@ -104,6 +103,8 @@ Tensor through(Context& ctx, const SplicedModel::Place& place, const Tensor& x, 
     other_pre = pre.raw() != made.raw();
   }
   const bool unchanged = given.raw() == x.raw() && !other_pre;
+  SparseFeatures clean;  // of the unchanged input
+  if (unchanged || place.keep_error) clean = encode(ctx, sae, x.data<float>(), rows);
   SparseFeatures now = unchanged ? clean : encode(ctx, sae, given.data<float>(), rows, other_pre ? pre.data<float>() : nullptr);
   Tensor acts;
   if (tape != nullptr || ctx.listens("hook_sae_acts_post")) {

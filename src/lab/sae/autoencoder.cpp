@@ -247,8 +247,10 @@ SparseFeatures encode(Context& ctx, const SparseAutoencoder& sae, const float* x
   const bool gated = sae.activation == SparseAutoencoder::Activation::gated;
   for (int64_t first = 0; first < rows; first += each) {
     const int64_t n = std::min(each, rows - first);
-    product(ctx, sae, x + first * sae.d_in, n, features, pre.data());
-    if (given != nullptr && !gated) std::copy_n(given + first * sae.d_sae, n * sae.d_sae, pre.data());
+    if (given != nullptr && !gated)
+      std::copy_n(given + first * sae.d_sae, n * sae.d_sae, pre.data());
+    else
+      product(ctx, sae, x + first * sae.d_in, n, features, pre.data());
     ctx.pool().run(n, [&](int64_t r, int thread) {
       const auto row = static_cast<size_t>(r);
       const float* const magnitudes = given != nullptr && gated ? given + (first + r) * sae.d_sae : nullptr;

@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
-#include "io/cached_folder.h"
 #include "io/config_reader.h"
 #include "io/file_checks.h"
+#include "io/huggingface.h"
 #include "io/npz.h"
 #include "io/safetensors.h"
 #include "sae/circuit_tracer.h"

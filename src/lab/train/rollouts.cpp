@@ -87,7 +87,7 @@ Rollouts::Rollouts(const TrainConfig& config, Learner& learner, const DataMix& d
                      ", which does not hold both. Raise it, or lower max_tokens");
   if (o.beta > 0 && config.model.empty())
     throw InputError(where +
-                     ".beta: fresh weights are no starting model to diverge from. Leave it out, or set model to a trained one");
+                     ".beta: there is no starting model: the weights are fresh. Leave it out, or set model to a trained one");
   if (o.beta > 0) open_start();
   learner.set_policy(o);
 }

@@ -89,7 +89,7 @@ TrainSweep read_sweep(const std::string& config, std::span<const std::string> se
     for (const SweptRun& before : all.runs)
       if (before.name == run.name) y.fail("two runs are called \"" + run.name + "\". Give them a name: or other values");
     if (run.name.size() > kLongestName)
-      y.fail("a run would be called \"" + run.name + "\", which is no name for a folder. Give it a shorter name:");
+      y.fail("a run would be called \"" + run.name + "\", which is too long for a folder. Give it a shorter name:");
     own = own.merged_with(YamlValue::setting("out=" + yaml_quoted(all.folder + "/" + run.name), "out"));
     run.config = train_config(own, config);
     all.runs.push_back(std::move(run));

@@ -86,7 +86,7 @@ TEST_F(Curves, RefusesWhatIsNoRun) {
   const std::string wrong = scratch.write("wrong.jsonl", "{\"step\": 1, \"loss\": 2}\nno metrics\n{\"step\": 2}\n");
   const Outcome outcome = vitrine({"curves", wrong});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_CONTAINS(outcome.err, "line 2 is no line of metrics");
+  EXPECT_CONTAINS(outcome.err, "line 2 is not a line of metrics");
   EXPECT_EQ(vitrine({"curves", scratch.write("ok.jsonl", "{\"step\": 1, \"loss\": 2}\n"), "--metric", "lss"}).code, 2);
 }
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "hub/headers.h"
-#include "io/cached_folder.h"
 #include "io/gguf.h"
+#include "io/huggingface.h"
 #include "io/safetensors.h"
 #include "support/hub_server.h"
 #include "support/scratch.h"
@@ -416,7 +416,7 @@ TEST_F(Pull, SaysWhenThereIsNoHub) {
   settings_.offline = true;
   EXPECT_CONTAINS(message(), "HF_HUB_OFFLINE is set");
   for (const std::string name : {"", "a/b/c", "../x", "a b", "ada/model:", "-x/y", "a--b"})
-    EXPECT_CONTAINS(message_of<InputError>([&] { read_pull_name(name, "main"); }), "is no model of a hub");
+    EXPECT_CONTAINS(message_of<InputError>([&] { read_pull_name(name, "main"); }), "is not the name of a model on a hub");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "io/corpus_files.h"
 #include "io/text_reader.h"
+#include "pieces.h"
 #include "support/scratch.h"
 #include "support/tar.h"
 
@@ -26,22 +27,6 @@ std::vector<std::string> files_of(const std::string& path) {
     files.push_back(reader.name() + ": " + content);
   }
   return files;
-}
-
-std::vector<TextPiece> pieces_of(const std::string& path, const TextOptions& options = {}) {
-  TextReader reader(path, options);
-  std::vector<TextPiece> pieces;
-  for (TextPiece piece; reader.next(piece);) pieces.push_back(piece);
-  return pieces;
-}
-
-std::vector<std::string> documents_of(const std::string& path, const TextOptions& options = {}) {
-  std::vector<std::string> documents;
-  for (const TextPiece& piece : pieces_of(path, options)) {
-    if (piece.begins) documents.emplace_back();
-    documents.back() += piece.text;
-  }
-  return documents;
 }
 
 std::string pax(const std::string& key, const std::string& value) {
@@ -72,7 +57,7 @@ TEST(TarReader, RefusesHostileArchives) {
   };
   const std::string one = tar_member("a.txt", "one");
   EXPECT_CONTAINS(message(std::string(600, 'x')),
-                  "x.tar: is no tar archive, or damaged: a header does not fit its checksum (byte 512");
+                  "x.tar: is not a tar archive, or is damaged: a header does not match its checksum (byte 512");
   EXPECT_CONTAINS(message(one.substr(0, 300)), "ends within a header");
   EXPECT_CONTAINS(message(one.substr(0, 514)), "ends within a.txt (byte 514 of the archive)");
   EXPECT_CONTAINS(message(one.substr(0, 700)), "ends too early");
@@ -149,7 +134,7 @@ TEST(CorpusFiles, AreThoseOfFoldersAndPatterns) {
   EXPECT_CONTAINS(message_of<FileError>([&] { corpus_files(in({"n"})); }),
                   "n: is a folder without text files; expected names ending in .txt");
   EXPECT_CONTAINS(message_of<FileError>([&] { corpus_files(in({"p"})); }),
-                  "holds Parquet files, such as x.parquet. Write them as JSON lines");
+                  "holds Parquet files, such as x.parquet. Write it as JSON lines");
   EXPECT_CONTAINS(message_of<FileError>([&] { corpus_files(in({"s/*.csv"})); }), "s/*.csv: matches no file");
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "pieces.h"
 #include "support/scratch.h"
 
 namespace vitrine {
@@ -31,28 +32,6 @@ std::string zstd(const std::string& text) {
   std::string packed(ZSTD_compressBound(text.size()), '\0');
   packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
   return packed;
-}
-
-std::vector<TextPiece> pieces_of(const std::string& path, const TextOptions& options = {}) {
-  TextReader reader(path, options);
-  std::vector<TextPiece> pieces;
-  for (TextPiece piece; reader.next(piece);) pieces.push_back(piece);
-  return pieces;
-}
-
-/// The documents, their pieces joined; says so if a piece is longer than allowed or in the wrong place.
-std::vector<std::string> documents_of(const std::string& path, const TextOptions& options = {}) {
-  std::vector<std::string> documents;
-  bool inside = false;
-  for (const TextPiece& piece : pieces_of(path, options)) {
-    EXPECT_EQ(piece.begins, !inside);
-    EXPECT_LE(piece.text.size(), options.longest);
-    if (piece.begins) documents.emplace_back();
-    documents.back() += piece.text;
-    inside = !piece.ends;
-  }
-  EXPECT_FALSE(inside);
-  return documents;
 }
 
 // 3 MB of lines that do not repeat within a block.

@@ -86,7 +86,7 @@ TEST(YamlLayers, RefusesCyclesLongChainsAndBadSettings) {
   scratch.write("list.yaml", "[1]\n");
   scratch.write("f.yaml", "extends: list.yaml\n");
   EXPECT_EQ(refused("f.yaml"), scratch / "list.yaml" + ":1: the document is a list of 1; expected an object of named values");
-  EXPECT_EQ(refused("c0.yaml", {"x"}), "--set: \"x\" is no setting; expected KEY=VALUE, such as optimizer.lr=1e-3");
+  EXPECT_EQ(refused("c0.yaml", {"x"}), "--set: \"x\" is not a setting; expected KEY=VALUE, such as optimizer.lr=1e-3");
   for (const std::string bad : {"", "a..b", ".a", "a."})
     EXPECT_CONTAINS(refused("c0.yaml", {bad + "=1"}),
                     "is \"1\"; expected keys with dots between them before it, such as optimizer.lr, not \"" + bad + "\"");

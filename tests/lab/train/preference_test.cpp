@@ -86,7 +86,7 @@ TEST(Preferences, MessagesGoThroughTheTemplate) {
   EXPECT_CONTAINS(refused(R"({"prompt": "a", "chosen": "b"})"),
                   "has the keys \"prompt\", \"chosen\"; expected {\"prompt\": …, \"chosen\": …, \"rejected\": …}");
   EXPECT_CONTAINS(refused("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": [" + bad + "]}"), "are of different kinds");
-  EXPECT_CONTAINS(refused("{\"chosen\": [" + good + "], \"rejected\": [" + bad + "]}"), "there is no prompt that they answer");
+  EXPECT_CONTAINS(refused("{\"chosen\": [" + good + "], \"rejected\": [" + bad + "]}"), "the prompt that they answer is unknown");
   EXPECT_CONTAINS(
       message_of<InputError>([&] {
         preference_encoder(engine)("{\"prompt\": [" + user + "], \"chosen\": [" + good + "], \"rejected\": [" + bad + "]}");

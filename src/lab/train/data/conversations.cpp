@@ -35,7 +35,7 @@ std::string some_of(const OrderedJson& json) {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).substr(0, 60);
 }
 
-// Errors: InputError for what is no list of objects with a text under `role`.
+// Errors: InputError for anything but a list of objects with a text under `role`.
 const OrderedJson& checked(const OrderedJson& messages, const std::string& key, const char* role = "role",
                            const char* expected = kMessages) {
   if (!messages.is_array() || messages.empty())
@@ -89,13 +89,6 @@ OrderedJson messages_of_sharegpt(const OrderedJson& json) {
     if (!system.empty()) messages.insert(messages.begin(), message("system", system));
   }
   return messages;
-}
-
-// Where `ids` and the prompt's differ.
-void mark_after(const std::vector<int32_t>& prompt, MaskedDocument& whole) {
-  const auto end = std::mismatch(whole.ids.begin(), whole.ids.end(), prompt.begin(), prompt.end()).first;
-  whole.scored.assign(static_cast<size_t>(end - whole.ids.begin()), 0);
-  whole.scored.resize(whole.ids.size(), 1);
 }
 
 class Lines {
@@ -162,7 +155,7 @@ class Lines {
     }
     MaskedDocument whole{text_ids(prompt + answer), {}};
     if (tokenizer_.eos()) whole.ids.push_back(*tokenizer_.eos());
-    mark_after(text_ids(prompt), whole);
+    whole.scored = said_after(text_ids(prompt), whole.ids);
     return whole;
   }
 
@@ -225,8 +218,8 @@ class Lines {
           before.push_back(chosen[common++]);
         if (common == 0)
           throw InputError(
-              "\"chosen\" and \"rejected\" begin with different messages, and \"prompt\" is no list of messages, so "
-              "there is no prompt that they answer");
+              "\"chosen\" and \"rejected\" begin with different messages, and \"prompt\" is not a list of messages, so "
+              "the prompt that they answer is unknown");
       }
       for (const OrderedJson* answer : {&chosen, &rejected}) {
         OrderedJson own = OrderedJson::array();

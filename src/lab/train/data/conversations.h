@@ -41,9 +41,9 @@ struct LineReading {
 /// prompts                {"prompt": …} and whatever else a reward reads: a document in which nothing is marked. A text is
 ///                        tokenized as that of completions, messages go through the template up to where the assistant answers.
 ///
-/// Errors: InputError for a mistake in the template. Of encode: InputError for what is no such object or another than
-/// LineOptions::form, for a conversation without a turn of the assistant, for an answer or a prompt without a token, for messages
-/// without a template, for the keys that a reward gets from the model; as ChatFormat.
+/// Errors: InputError for a mistake in the template. Of encode: InputError for anything but such an object, or one of another
+/// form than LineOptions::form, for a conversation without a turn of the assistant, for an answer or a prompt without a token,
+/// for messages without a template, for the keys that a reward gets from the model; as ChatFormat.
 LineReading read_lines(std::shared_ptr<const Engine> engine, const LineOptions& options);
 
 /// Stanford Alpaca's prompts as a chat template: "instruction" is a user's "content", with its "input" beside it.
