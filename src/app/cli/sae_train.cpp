@@ -20,6 +20,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/stop_signals.h"
+#include "io/atomic_file.h"
 #include "sae/train.h"
 
 namespace vitrine::cli {
@@ -35,7 +36,7 @@ struct SaeTrainArguments {
 /// metrics.csv beside the autoencoder: a line every so many steps. A run that goes on keeps those before it.
 class Metrics {
  public:
-  Metrics(const std::string& folder, int64_t every) : path_(folder + "/metrics.csv"), every_(every) {}
+  Metrics(const std::string& folder, int64_t every) : path_(folder + "/" + kSaeMetrics), every_(every) {}
 
   void add(const SaeProgress& p, int64_t last) {
     if (p.step % every_ != 0 && p.step != last && p.step != 1) return;
@@ -55,8 +56,8 @@ class Metrics {
       for (std::getline(before, line); std::getline(before, line);)
         if (std::strtoll(line.c_str(), nullptr, 10) > 0 && std::strtoll(line.c_str(), nullptr, 10) < step) kept += line + "\n";
     }
-    file_.open(path_, std::ios::binary | std::ios::trunc);
-    write(kept);
+    write_file_atomically(path_, kept);
+    file_.open(path_, std::ios::binary | std::ios::app);
   }
   void write(const std::string& text) {
     file_ << text << std::flush;
@@ -98,6 +99,8 @@ void run_sae_train(SaeTrainArguments o) {
     return !StopSignals::asked();
   });
   const SaeStep& s = done.last;
+  if (done.first_step > done.steps && !o.json)
+    return log("{} has its {} already; its files are written again", o.train.out, plural(grouped(done.steps), "step"));
   if (o.json) {
     print_json({{"out", o.train.out},
                 {"architecture", o.architecture},

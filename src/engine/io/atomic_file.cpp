@@ -69,6 +69,16 @@ bool is_or_becomes(std::string_view file, std::string_view name) {
   return file.starts_with(name) && (file.size() == name.size() || file.substr(name.size()).starts_with(kTemporary));
 }
 
+void remove_leftovers(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const size_t end = name.find(kTemporary);
+    if (end != std::string::npos && name.find_first_not_of("0123456789.", end + std::strlen(kTemporary)) == std::string::npos)
+      std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
 void write_file_atomically(const std::string& path, std::string_view content) {
   AtomicFile file(path);
   file.write_at(0, std::as_bytes(std::span(content)));

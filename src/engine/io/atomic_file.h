@@ -36,6 +36,9 @@ class AtomicFile {
 /// Whether a file's name is `name`, or what an AtomicFile of that name leaves behind when its process is killed.
 bool is_or_becomes(std::string_view file, std::string_view name);
 
+/// Removes what AtomicFiles of processes that were killed have left in the folder. Nobody else may be writing into it.
+void remove_leftovers(const std::string& folder);
+
 /// Replaces the file: `path` holds the old content or the new, never half of it. Errors: as AtomicFile.
 void write_file_atomically(const std::string& path, std::string_view content);
 

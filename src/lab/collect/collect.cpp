@@ -18,6 +18,7 @@
 #include "collect/plan.h"
 #include "hooks/listening.h"
 #include "hooks/until_last.h"
+#include "io/atomic_file.h"
 #include "io/folder_lock.h"
 #include "io/safetensors.h"
 #include "kernels/table.h"
@@ -147,9 +148,7 @@ class Collector {
   Collected run() {
     make_collection_folder(options_.out, options_.resume);
     const FolderLock lock(options_.out, options_.out + ": another process writes it. Wait for it, or name another folder");
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(options_.out, ignored))  // of a run that was killed
-      if (entry.path().filename().string().find(".safetensors.tmp.") != std::string::npos) fs::remove(entry.path(), ignored);
+    remove_leftovers(options_.out);
     const size_t done = options_.resume ? begin_behind() : 0;
     if (manifest_.complete) return {manifest_, 0, 0};
     Contexts contexts(documents_, manifest_.context, manifest_.lead, manifest_.max_tokens);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "base/memory.h"
 #include "base/permutation.h"
 #include "base/stopwatch.h"
+#include "io/atomic_file.h"
+#include "io/folder_lock.h"
 #include "io/safetensors.h"
 #include "kernels/table.h"
 #include "sae/autoencoder.h"
@@ -350,13 +353,11 @@ class Run {
       result.seconds += watch.ms() / 1000;
       progress.step = taken();
       progress.activations_per_s = static_cast<double>(rows) / std::max(result.seconds, 1e-9);
-      if (options_.save_every > 0 && taken() % options_.save_every == 0 && taken() < options_.learning.steps) {
-        save();
-        progress.saved = true;
-      }
-      if (see) on = see(progress);
+      progress.saved = options_.save_every > 0 && taken() % options_.save_every == 0 && taken() < options_.learning.steps;
+      if (see) on = see(progress);  // before the state is saved, from which no earlier step is seen again
+      if (progress.saved && on) save();
     }
-    if (rows > 0) save();
+    save();  // also of a run that was killed between its last state and the weights
     result.steps = taken();
     for (const SaeTrainer* trainer : trainee_.trainers())
       for (const int64_t silent : trainer->silent) result.dead += silent > options_.learning.dead_window ? 1 : 0;
@@ -394,15 +395,17 @@ class Run {
     const std::string& out = options_.out;
     if (fs::exists(out, error) && !fs::is_directory(out, error))
       throw InputError(out + ": is a file; an autoencoder is a folder");
-    if (options_.resume) {
-      if (!fs::exists(path(kSaeTrainerState), error))
-        throw InputError(out + ": holds no " + kSaeTrainerState + " to resume from; leave resume away to begin a run");
-      return load();
-    }
-    if (fs::exists(out, error) && !fs::is_empty(out, error))
-      throw InputError(out + ": exists and holds something. Name another folder, or resume the run that made it");
     fs::create_directories(out, error);
     if (error) throw InputError(out + ": cannot be made: " + error.message());
+    lock_.emplace(out, out + ": another process trains here. Wait for it, or name another folder");
+    if (options_.resume) remove_leftovers(out);
+    if (options_.resume && fs::exists(path(kSaeTrainerState), error)) return load();
+    for (const auto& entry : fs::directory_iterator(out, error)) {
+      if (!options_.resume)
+        throw InputError(out + ": exists and holds something. Name another folder, or resume the run that made it");
+      if (entry.path().filename() != kSaeMetrics)  // of a run that was killed before its first state
+        throw InputError(out + ": holds no " + kSaeTrainerState + " to resume from; leave resume away to begin a run");
+    }
     const auto scales = [&](const std::vector<size_t>& hooks) {
       std::vector<double> found;
       for (const size_t hook : hooks) found.push_back(options_.normalize ? scale_of(pool_, activations_, hook, options_) : 1);
@@ -455,7 +458,7 @@ class Run {
       for (auto [name, values] : {std::pair{"silent", &trainer.silent}, std::pair{"activations", &trainer.activations}})
         std::memcpy(values->data(), tensor(state, prefix(layer) + name, DType::i64, values->size() * 8), values->size() * 8);
     }
-    if (taken() >= options_.learning.steps)
+    if (taken() > options_.learning.steps)
       throw InputError(options_.out + ": has taken " + std::to_string(taken()) + " steps already; give more than " +
                        std::to_string(options_.learning.steps) + " to go on");
   }
@@ -545,6 +548,7 @@ class Run {
   ThreadPool& pool_;
   const Activations& activations_;
   const SaeTrainOptions& options_;
+  std::optional<FolderLock> lock_;
   std::vector<size_t> hooks_, targets_;  // of each layer; of an autoencoder the same
   Trainee trainee_;
   Order order_;

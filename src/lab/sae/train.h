@@ -14,6 +14,7 @@
 namespace vitrine {
 
 inline constexpr char kSaeTrainerState[] = "trainer.safetensors";
+inline constexpr char kSaeMetrics[] = "metrics.csv";
 
 struct SaeTrainOptions {
   SaeLearning learning;
@@ -39,7 +40,7 @@ struct SaeProgress {
   int64_t step = 0;  // from 1
   SaeStep now;
   double lr = 0, activations_per_s = 0;  // of this call, without saving
-  bool saved = false;
+  bool saved = false;                    // as soon as see() returns
 };
 
 struct SaeTrained {
@@ -53,8 +54,8 @@ struct SaeTrained {
 
 /// Draws tokens in an order that `seed` decides, each once before any comes again, and learns from them. Writes cfg.json,
 /// sae_weights.safetensors, sparsity.safetensors (log10 of how often each feature was active) and the trainer's state, from which
-/// `resume` goes on with the bits of a run that was never cut off; of a cross-layer transcoder circuit-tracer's files and the
-/// state. see(progress) after every step; false: save and end here.
+/// `resume` goes on with the bits of a run that was never cut off, or begins where a run was killed before its first state; of a
+/// cross-layer transcoder circuit-tracer's files and the state. see(progress) after every step; false: save and end here.
 ///
 /// Errors: as SaeTrainer, Activations::hook and write_sae; InputError for what does not fit into memory, for an `out` that holds
 /// something (without resume), for other options or activations than those of the run to resume, and for fewer tokens than one;

@@ -394,12 +394,42 @@ TEST(TrainSae, ResumedGivesTheBitsOfARunThatWasNotCutOff) {
     EXPECT_EQ(rest.first_step, 18);
     for (const char* file : {"sae_weights.safetensors", "cfg.json", "trainer.safetensors", "sparsity.safetensors"})
       EXPECT_EQ(bytes_of(part.out + "/" + file), bytes_of(o.out + "/" + file)) << file;
+    part.learning.steps = 39;
     EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, part); }).find("has taken 40 steps already"),
               std::string::npos);
+    part.learning.steps = 40;
     part.learning.lr = 0.02;
     EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, part); }).find("its run has lr 0.01, this one 0.02"),
               std::string::npos);
   }
+}
+
+// Between its last state and the weights, while it wrote a file, and before its first state.
+TEST(TrainSae, ARunThatWasKilledGoesOn) {
+  const Scratch folder;
+  const Activations activations = some_activations(folder / "a");
+  ThreadPool pool(1);
+  SaeTrainOptions o = some_options(folder / "b", SaeLearning::Architecture::topk);
+  o.learning.steps = 10;
+  train_sae(pool, activations, o);
+  const std::string weights = o.out + "/sae_weights.safetensors", whole = read_file(weights);
+  std::filesystem::remove(weights);
+  folder.write("b/trainer.safetensors.tmp.17.0", "half");
+  folder.write("b/notes.tmp.txt", "the user's own");
+  o.resume = true;
+  const SaeTrained none = train_sae(pool, activations, o);
+  EXPECT_EQ(none.first_step, 11);
+  EXPECT_EQ(none.steps, 10);
+  EXPECT_EQ(read_file(weights), whole);
+  EXPECT_FALSE(std::filesystem::exists(o.out + "/trainer.safetensors.tmp.17.0"));
+  EXPECT_TRUE(std::filesystem::exists(o.out + "/notes.tmp.txt"));
+
+  std::filesystem::create_directory(folder / "c");
+  folder.write("c/trainer.safetensors.tmp.17.0", "half");
+  folder.write("c/metrics.csv", "step,loss\n1,2\n");
+  o.out = folder / "c";
+  EXPECT_EQ(train_sae(pool, activations, o).first_step, 1);
+  EXPECT_EQ(read_file(folder / "c/sae_weights.safetensors"), whole);
 }
 
 TEST(TrainSae, SaysWhatIsWrong) {
@@ -464,6 +494,9 @@ TEST(TrainSae, SaysWhatIsWrong) {
   EXPECT_FALSE(std::filesystem::exists(o.out));
   o.memory = 0;
   o.resume = true;
+  o.out = folder / "other";
+  std::filesystem::create_directory(o.out);
+  folder.write("other/notes.txt", "no run");
   EXPECT_NE(message_of<InputError>([&] { train_sae(pool, activations, o); }).find("holds no trainer.safetensors to resume from"),
             std::string::npos);
 }
