@@ -17,6 +17,7 @@
 #include "model/config_file.h"
 #include "model/from_gguf.h"
 #include "model/load.h"
+#include "model/registry.h"
 #include "runtime/model_tokenizer.h"
 
 namespace vitrine {
@@ -67,6 +68,16 @@ class Planner {
         throw UsageError(recipe_.path + ": " + plan_.inputs.front()->name() + " is of the family " + first + " and " +
                          other->name() + " of " + family(*other) +
                          "; --allow-crimes merges them all the same, by the names of their tensors");
+    const auto holds_factors = [](const std::unique_ptr<MergeInput>& model) {
+      return model->opened() != nullptr && model->opened()->gguf != nullptr &&
+             family_of(*model->opened()->model).gguf_holds_factors;
+    };
+    const auto with = std::find_if(plan_.inputs.begin(), plan_.inputs.end(), holds_factors);
+    const auto without = std::find_if_not(plan_.inputs.begin(), plan_.inputs.end(), holds_factors);
+    if (with != plan_.inputs.end() && without != plan_.inputs.end())
+      throw UsageError(recipe_.path + ": " + (*with)->name() + " holds the factors of " +
+                       family_of(*(*with)->opened()->model).title + " in its weights, and " + (*without)->name() +
+                       " does not. Merge directories only, or GGUF files only");
   }
 
   // The model whose tokenizer the result gets, if it is none of those that are merged. It needs no weights.

@@ -131,6 +131,16 @@ INSTANTIATE_TEST_SUITE_P(Every, GgufInput,
                                          "glm4_moe", "llama4"),
                          [](const auto& test) { return std::string(test.param); });
 
+// Falcon-H1's GGUF files have its factors in their weights, and their configuration has none: they merge with each other.
+TEST(GgufInputs, WeightsWithFactorsAreNotMergedWithWeightsWithout) {
+  const Scratch scratch;
+  const std::string file = gguf_of("falcon_h1");
+  EXPECT_CONTAINS(message_of<UsageError>([&] { merged(scratch, between("slerp", "t: 0.4", file, directory_of("falcon_h1"))); }),
+                  "falcon_h1.gguf holds the factors of Falcon-H1 in its weights, and " + directory_of("falcon_h1") + " does not");
+  expect_same(merged(scratch, "merge_method: linear\nparameters: {weight: 1}\nmodels:\n- model: " + file + "\n"),
+              open_safetensors(widened(scratch, file)), 0);
+}
+
 // Blocks are widened; what comes out has a type of its own.
 TEST(GgufInputs, QuantizedWeightsAreWidened) {
   const Scratch scratch;
