@@ -10,6 +10,7 @@
 #include "io/atomic_file.h"
 #include "io/file_checks.h"
 #include "io/folder_lock.h"
+#include "io/yaml_layers.h"
 #include "merge/distance.h"
 #include "merge/evaluate.h"
 #include "merge/output.h"
@@ -242,12 +243,12 @@ class WarpRun {
     const std::string name = folder + "/child-" + std::to_string(i + 1), file = name + ".yaml";
     const WarpConfig::Child& child = c_.children[i];
     const uint64_t seed = child.seed + static_cast<uint64_t>(round - 1) * c_.children.size();
-    std::string text = fmt::format("{{\"model\": {}, \"out\": {}, \"seed\": {}, {}}}\n", yaml_quoted(init), yaml_quoted(name),
-                                   seed, child.train);
-    const TrainConfig config = parse_train_config(text, c_.path);
-    text.erase(std::remove(text.begin(), text.end() - 1, '\n'), text.end() - 1);
-    write_file_atomically(
-        file, "# Child " + std::to_string(i + 1) + " of round " + std::to_string(round) + ", for `vitrine train`.\n" + text);
+    const YamlValue own =
+        YamlValue::parse(fmt::format("{{model: {}, out: {}, seed: {}}}", yaml_quoted(init), yaml_quoted(name), seed), c_.path);
+    const YamlValue settings = child.train.merged_with(own);
+    const TrainConfig config = train_config(settings, c_.path);
+    write_file_atomically(file, "# Child " + std::to_string(i + 1) + " of round " + std::to_string(round) +
+                                    ", for `vitrine train`.\n" + yaml_text(settings));
     say(fmt::format("round {} of {}, child {} of {}: from {}", round, c_.rounds, i + 1, c_.children.size(), init));
     TrainEvents events = events_.child ? events_.child(round, static_cast<int64_t>(i) + 1) : TrainEvents{};
     if (!events.stop) events.stop = events_.stop;

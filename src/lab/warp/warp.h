@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/yaml_reader.h"
 #include "train/train.h"
 
 namespace vitrine {
@@ -22,7 +23,7 @@ struct WarpConfig {
   int64_t rounds = 1, threads = 0;
   /// Keys of `vitrine train` besides model, out and seed, as YAML that stands at the lines of the recipe.
   struct Child {
-    std::string train;
+    YamlValue train;  // keys of `vitrine train` besides model, out and seed
     uint64_t seed = 1;
   };
   std::vector<Child> children;

@@ -4,8 +4,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
-#include "base/merge_sort.h"
-#include "io/yaml_reader.h"
+#include "io/yaml_layers.h"
 #include "warp/warp.h"
 
 namespace vitrine {
@@ -13,82 +12,6 @@ namespace {
 
 constexpr int64_t kMostRounds = 1000, kMostChildren = 64, kMostEtas = 100;
 constexpr const char* kChildKeys = "{data: {train: FOLDER}, seed: 2, …}, keys of `vitrine train` for this child alone";
-
-// Writes a value as YAML in flow style, every part on the line of the recipe that it comes from, so that an error in it names
-// that line. Of two objects the second one's keys count.
-class FlowWriter {
- public:
-  std::string text;
-  explicit FlowWriter(bool lines) : lines_(lines) {}
-
-  void write(const YamlValue& value) {
-    go_to(value);
-    if (value.is_null()) {
-      text += "null";
-    } else if (value.is_object()) {
-      write_objects(&value, nullptr);
-    } else if (value.is_list()) {
-      text += "[";
-      for (const YamlValue& item : value.items()) {
-        write(item);
-        text += ", ";
-      }
-      text += "]";
-    } else {
-      const std::string words = value.text();
-      const bool plain = !value.is_quoted() && (value.as_number() || words == "true" || words == "false");
-      text += plain ? words : yaml_quoted(words);
-    }
-  }
-
-  void write_objects(const YamlValue* first, const YamlValue* second) {
-    text += "{";
-    write_members(first, second);
-    text += "}";
-  }
-
-  void write_members(const YamlValue* first, const YamlValue* second, const std::vector<std::string>& left_out = {}) {
-    struct Member {
-      std::string key;
-      std::optional<YamlValue> first, second;
-      int line() const { return second ? second->line() : first->line(); }
-    };
-    std::vector<Member> members;
-    if (first != nullptr)
-      for (const auto& [key, value] : first->members()) members.push_back({key, value, {}});
-    if (second != nullptr)
-      for (const auto& [key, value] : second->members()) {
-        const auto same = std::find_if(members.begin(), members.end(), [&](const Member& m) { return m.key == key; });
-        if (same != members.end()) {
-          same->second = value;
-        } else {
-          members.push_back({key, {}, value});
-        }
-      }
-    merge_sort(members, [](const Member& a, const Member& b) { return a.line() < b.line(); });
-    for (const Member& member : members) {
-      if (std::find(left_out.begin(), left_out.end(), member.key) != left_out.end()) continue;
-      go_to(member.first && !member.second ? *member.first : *member.second);
-      text += yaml_quoted(member.key) + ": ";
-      if (member.first && member.second && member.first->is_object() && member.second->is_object()) {
-        write_objects(&*member.first, &*member.second);
-      } else {
-        write(member.second ? *member.second : *member.first);
-      }
-      text += ", ";
-    }
-  }
-
- private:
-  void go_to(const YamlValue& value) {
-    if (!lines_) return;
-    const int line = value.line();
-    for (; line_ < line; ++line_) text += "\n";
-  }
-
-  bool lines_;
-  int line_ = 1;
-};
 
 std::vector<double> etas_in(const YamlValue& value, const char* expected) {
   std::vector<double> etas;
@@ -126,10 +49,7 @@ void read_children(const YamlValue& y, WarpConfig& c) {
     const bool nothing = children[i].is_null();
     if (!nothing && !children[i].is_object()) children[i].fail(std::string("expected ") + kChildKeys);
     if (!nothing) refuse_ours(children[i]);
-    FlowWriter writer(true);
-    writer.write_members(&train, nothing ? nullptr : &children[i], {"seed"});
-    WarpConfig::Child child;
-    child.train = writer.text;
+    WarpConfig::Child child{(nothing ? train : train.merged_with(children[i])).without("seed")};
     const auto own = nothing ? std::nullopt : children[i].find("seed");
     if (own) {
       child.seed = static_cast<uint64_t>(own->whole(0, INT64_MAX / 2));
@@ -137,7 +57,8 @@ void read_children(const YamlValue& y, WarpConfig& c) {
       const auto shared = train.find("seed");
       child.seed = static_cast<uint64_t>(shared ? shared->whole(0, INT64_MAX / 2) : 1) + i;
     }
-    const TrainConfig config = parse_train_config("{model: model, out: out, " + child.train + "}", c.path);
+    const TrainConfig config =
+        train_config(child.train.merged_with(YamlValue::parse("{model: model, out: out}", c.path)), c.path);
     if (c.weights == WarpConfig::Weights::ema && !config.ema)
       y.at("merge", "").fail("there is no average: set train.ema too, such as ema: 0.99");
     if (c.weights == WarpConfig::Weights::best && (config.eval_every == 0 || !config.best))
@@ -160,10 +81,9 @@ void read_measures(const YamlValue& value, WarpConfig& c) {
 }
 
 // Everything but what may change: the number of rounds and of threads, what is written besides, and the folder.
-std::string identity_of(const YamlValue& y) {
-  FlowWriter writer(false);
-  writer.write_members(&y, nullptr, {"rounds", "threads", "write", "out"});
-  return writer.text;
+std::string identity_of(YamlValue y) {
+  for (const char* key : {"rounds", "threads", "write", "out"}) y = y.without(key);
+  return yaml_flow(y);
 }
 
 WarpConfig warp_from_yaml(const YamlValue& y, const std::string& path) {

@@ -229,10 +229,10 @@ TEST_F(Warp, RecipesAreChecked) {
   refused(changed("rounds: 2", "rounds: 99999999999999999999"), "\"rounds\"");
   refused(changed("rounds: 2", "round: 2"), "Did you mean \"rounds\"?");
   // Errors in a child's configuration name the line of the recipe, be it shared or the child's own.
-  refused(changed("  batch: 2", "  batch: none"), "warp.yaml:7: \"batch\" is \"none\"");
+  refused(changed("  batch: 2", "  batch: none"), "warp.yaml:7: \"train.batch\" is \"none\"");
   refused(changed("  batch: 2", "  batsh: 2"), "warp.yaml:7");
   refused(changed("  - data: {train: " + scratch_ / "first" + "}", "  - data: {train: x, documents: perhaps}"),
-          "warp.yaml:15: \"data.documents\"");
+          "warp.yaml:15: \"train.data.documents\"");
   refused(changed("  - data: {train: " + scratch_ / "first" + "}", "  - 7"), "children[0]");
   refused(changed("  - data: {train: " + scratch_ / "second" + "}\n", ""), "expected 2 to 64 children");
   refused(changed("  steps: 4", "  steps: 4\n  model: other"), "\"train.model\"");
