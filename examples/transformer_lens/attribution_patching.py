@@ -38,6 +38,13 @@ def attributions(model, clean, corrupted, metric):
     return found
 
 
+def attention_attribution(model, tokens, metric):
+    """[layer, head, query, key]: each weight of the attention times the metric's gradient there, for one prompt."""
+    _, cache = model.run_with_cache(tokens, "pattern", return_type=None)
+    _, gradients = model.gradients(tokens, "pattern", metric=metric)
+    return (cache.stack_activation("pattern") * gradients.stack_activation("pattern"))[:, 0]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?")
@@ -59,6 +66,10 @@ def main():
     exact = patching.get_act_patch_attn_head_out_all_pos(model, corrupted, cache, lambda z: metric(z)[0])
     for layer, head in list(zip(*np.unravel_index(np.argsort(-exact, axis=None), exact.shape)))[:4]:
         print(f"L{layer}H{head}: {exact[layer, head]:.2f} by patching, {heads[layer, head]:.2f} by gradients")
+    weights = attention_attribution(model, clean, raw)
+    layer, head, query, key = np.unravel_index(np.abs(weights).argmax(), weights.shape)
+    pieces = model.to_str_tokens(clean)
+    print(f"of single weights of attention, L{layer}H{head} from {pieces[query]!r} to {pieces[key]!r} counts most: {weights[layer, head, query, key]:+.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """TransformerLens's demo notebooks as examples/transformer_lens has them, with the results of version 4.3
-(tests/golden/python/make_demos.py), and further calls of its models.
+(tests/golden/python/make_demos.py, make_cells.py), and further calls of its models.
 """
 
 import contextlib
@@ -24,14 +24,21 @@ def example(name):
     return module
 
 
-def each(test):
-    def run(self):
-        for name in ("gpt2_a", "gemma"):
-            with self.subTest(name):
-                test(self, np.load(GOLDEN / "python" / f"transformer_lens_demos_{name}.npz"),
-                     vitrine.load(golden_model(name), compute="f32"))
+def each_of(kind):
+    def each(test):
+        def run(self):
+            for name in ("gpt2_a", "gemma"):
+                with self.subTest(name):
+                    test(self, np.load(GOLDEN / "python" / f"transformer_lens_{kind}_{name}.npz"),
+                         vitrine.load(golden_model(name), compute="f32"))
 
-    return run
+        return run
+
+    return each
+
+
+each = each_of("demos")
+each_cell = each_of("cells")
 
 
 class Demos(Case):
@@ -78,12 +85,110 @@ class Demos(Case):
 
     def test_they_run_on_the_model_that_ships(self):
         for name, words in (("exploratory_analysis", ["L4H2", "went home to"]), ("activation_patching", ["resid_pre", "head 1"]),
-                            ("svd_of_circuits", ["L7H0"]), ("attribution_patching", ["by gradients", "resid_pre"])):
+                            ("svd_of_circuits", ["L7H0"]), ("attribution_patching", ["by gradients", "resid_pre", "single weights"]),
+                            ("main_demo", ["the second", "goes on"]), ("head_detector", ["induction_head", "half to the one before"]),
+                            ("grokking", ["with them alone"]), ("othello", ["turned round"]), ("patchscopes", ["surprisal", "goes on"])):
             said = io.StringIO()
             with contextlib.redirect_stdout(said), mock.patch.object(sys, "argv", [name]):
                 example(name).main()
             for word in words:
                 self.assertIn(word, said.getvalue())
+
+
+class Cells(Case):
+    @each_cell
+    def test_main_demo(self, gold, model):
+        demo, tokens, clean = example("main_demo"), gold["repeated"], gold["clean"]
+        self.assert_close(model(tokens, return_type="loss"), gold["main/loss"], **CLOSE)
+        self.assert_close(demo.loss_without_values(model, tokens, 1, 0), gold["main/without_values"], **CLOSE)
+        during, after = demo.losses_with_a_hook_that_stays(model, tokens, 1, 0)
+        self.assert_close(during, gold["main/hook_that_stays"], **CLOSE)
+        self.assert_close(after, gold["main/loss"], **CLOSE)
+        self.assert_close(demo.patched_stream(model, clean, gold["corrupted"], 7, 11), gold["main/patched"], **CLOSE)
+        self.assert_close(demo.repeated_losses(model, tokens), gold["main/losses"], **CLOSE)
+        self.assert_close(demo.induction_scores(model, tokens, 7), gold["main/induction"], **CLOSE)
+        self.assert_close(demo.copying_scores(model), gold["main/copying"], **CLOSE)
+        self.assert_close(demo.neuron(model, clean, 1, 9), gold["main/neuron"], **CLOSE)
+        self.assert_close(model.run_with_cache(clean, remove_batch_dim=True)[1]["pattern", 0], gold["main/pattern"], **CLOSE)
+        self.assertEqual(demo.written_without(model, clean, 1, 2, 6), gold["main/written"].tolist())
+        if "main/positions" in gold.files:
+            self.assert_close(demo.similarity_of_positions(model)[:24, :24], gold["main/positions"], **CLOSE)
+        else:
+            with self.assert_says(vitrine.InputError, "W_pos"):
+                demo.similarity_of_positions(model)
+
+    @each_cell
+    def test_head_detector(self, gold, model):
+        detect, (one, two) = vitrine.head_detector.detect_head, gold["detector/prompts"]
+        rounded = {**CLOSE, "absolute": 6e-4}  # TransformerLens rounds "abs" to three digits
+        for kind in ("previous_token_head", "duplicate_token_head", "induction_head"):
+            self.assert_close(detect(model, one, kind), gold["detector/" + kind], what=kind, **CLOSE)
+            self.assert_close(detect(model, [one, two], kind, exclude_bos=True), gold["detector/both/" + kind], what=kind, **CLOSE)
+            self.assert_close(detect(model, one, kind, exclude_current_token=True, error_measure="abs"), gold["detector/abs/" + kind],
+                              what=kind, **rounded)
+        some = [(0, 1), (2, 3)]
+        for heads in (some, {0: [1], 2: [3]}):
+            found = detect(model, one, "induction_head", heads=heads, exclude_current_token=True)
+            self.assert_close(found, gold["detector/some"], **CLOSE)
+        cache = model.run_with_cache(one)[1]
+        for run in (cache, cache.remove_batch_dim()):
+            found = detect(model, one, "induction_head", some, run, exclude_current_token=True)
+            self.assert_close(found, gold["detector/some"], **CLOSE)
+        mine = example("head_detector").half_to_the_token_before(9)
+        self.assert_close(detect(model, one, mine, error_measure="abs"), gold["detector/mine"], **rounded)
+
+    def test_answers_of_the_head_detector(self):
+        model, ids = vitrine.load(golden_model("gpt2_a"), compute="f32"), [5, 6, 7]
+        detect = vitrine.head_detector.detect_head
+        for error, words, arguments, options in (
+            (vitrine.InputError, ("'previous_head'", "previous_token_head"), (ids, "previous_head"), {}),
+            (vitrine.UsageError, ("'sum'", "'mul' or 'abs'"), (ids, "induction_head"), {"error_measure": "sum"}),
+            (vitrine.ShapeError, ("[2, 2]", "3 tokens", "[3, 3]"), (ids, np.eye(2)), {}),
+            (vitrine.InputError, ("lower triangular",), (ids, np.ones((3, 3))), {}),
+            (vitrine.InputError, ("L1H4", "heads 0 to 3"), (ids, "induction_head", [(1, 4)]), {}),
+            (vitrine.UsageError, ("2 prompts", "omit cache"), ([ids, ids], "induction_head"), {"cache": model.run_with_cache(ids)[1]}),
+        ):
+            with self.assert_says(error, *words):
+                detect(model, *arguments, **options)
+        self.assertEqual(detect(model, [5, 6], "induction_head", exclude_bos=True, exclude_current_token=True).max(), 0)
+
+    @each_cell
+    def test_grokking(self, gold, model):
+        demo, p = example("grokking"), 11
+        self.assert_close(demo.embedding_waves(model, p) * gold["grokking/embedding"][0] / demo.embedding_waves(model, p)[0],
+                          gold["grokking/embedding"], **CLOSE)  # Gemma's W_E has its factor here
+        activations = demo.neurons(model, p, 1)
+        self.assert_close(activations[:, :, :4], gold["grokking/neurons"], **CLOSE)
+        frequency, share = demo.neuron_frequencies(activations)
+        self.assert_close(share, gold["grokking/share"], **CLOSE)
+        self.assertEqual(frequency.tolist(), gold["grokking/frequency"].tolist())
+        logits = demo.logits_of(model, p)
+        self.assert_close([demo.loss(logits), *demo.excluded_and_restricted(logits, [2, 5])], gold["grokking/losses"], **CLOSE)
+
+    @each_cell
+    def test_othello(self, gold, model):
+        demo, tokens, probe = example("othello"), gold["clean"], gold["othello/probe"]
+        self.assert_close(demo.probe_values(model, tokens, probe, 1), gold["othello/read"], **CLOSE)
+        self.assert_close(demo.written_along(model, tokens, probe[:, 0]), gold["othello/written"], **CLOSE)
+        reads, writes = demo.neurons_along(model, 1, probe[:, 0])
+        self.assert_close(reads, gold["othello/reads"], **CLOSE)
+        self.assert_close(writes, gold["othello/writes"], **CLOSE)
+        self.assert_close(demo.flipped(model, tokens, 1, 3, probe[:, 0], 2.0), gold["othello/flipped"], **CLOSE)
+
+    @each_cell
+    def test_patchscopes(self, gold, model):
+        demo, source, target = example("patchscopes"), gold["scopes/source"], gold["scopes/target"]
+        for key, layer in (("same", None), ("first", 0)):
+            named, surprisal = demo.precision_and_surprisal(model, source, target, 4, layer)
+            self.assertEqual(named.tolist(), gold["scopes/named/" + key].tolist())
+            self.assert_close(surprisal, gold["scopes/surprisal/" + key], what=key, **CLOSE)
+        vector = demo.representation(model, source, 1)
+        self.assertEqual(demo.read(model, vector, target, 0, 4, 6), gold["scopes/written"].tolist())
+
+    @each_cell
+    def test_attention_attribution(self, gold, model):
+        found = example("attribution_patching").attention_attribution(model, gold["clean"], vitrine.metrics.logit_difference(7, 11))
+        self.assert_close(found, gold["attribution/pattern"], **CLOSE)
 
 
 class FurtherCalls(Case):

@@ -155,7 +155,7 @@ class Documentation(Case):
             for name, value in vars(kind).items():
                 if not name.startswith("_"):
                     self.assertTrue(value.__doc__, f"{kind.__name__}.{name}")
-        for module in (vitrine.metrics, vitrine.patching):
+        for module in (vitrine.head_detector, vitrine.metrics, vitrine.patching):
             for name in module.__all__:
                 self.assertTrue(getattr(module, name).__doc__, name)
 

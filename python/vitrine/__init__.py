@@ -11,7 +11,7 @@
 docs/python.md shows the rest. Names and conventions are those of TransformerLens; values are NumPy arrays.
 """
 
-from . import metrics, patching
+from . import head_detector, metrics, patching
 from ._vitrine import TextStream, Tokenizer
 from ._vitrine import version as __version__
 from .arrays import Floats, Ids
@@ -38,6 +38,6 @@ __all__ = [
     "Effects", "Error", "FactoredMatrix", "FileError", "Floats", "Generation", "Generations", "HookPoint", "Hypothesis", "Ids",
     "InputError", "KeyValueCache", "MissingFileError", "Model", "NextToken", "Prediction", "Predictions", "RunError", "ShapeError",
     "SparseAutoencoder", "TextStream", "TokenLosses", "Tokenizer", "TrainingCurves", "Transcoders", "UsageError", "Weights",
-    "__version__", "get_act_name", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook",
+    "__version__", "get_act_name", "head_detector", "load", "load_sae", "load_transcoders", "merge", "merge_plan", "metrics", "patching", "run", "torch_hook",
     "train", "train_sae",
 ]
