@@ -21,6 +21,7 @@
 #include "base/thread_pool.h"
 #include "hooks/listening.h"
 #include "hooks/spliced_model.h"
+#include "io/sae_registry.h"
 #include "io/stored_tensor.h"
 #include "ops/context.h"
 #include "sae/autoencoder.h"
@@ -276,15 +277,24 @@ void bind_autoencoders(nb::module_& m) {
         nb::sig("def make_autoencoder(config: str, arrays: dict[str, numpy.typing.NDArray[numpy.float32]]) -> Autoencoder"),
         "From SAELens's configuration as JSON and float32 arrays.");
   m.def(
+      "registered_autoencoder",
+      [](const nb::bytes& registry, const std::string& release, const std::string& id) {
+        const RegisteredSae found = registered_sae(path_of(registry), release, id);
+        return std::pair(found.name, found.centered);
+      },
+      nb::arg("registry"), nb::arg("release"), nb::arg("id"));
+  m.def(
       "read_autoencoder",
-      [](const nb::bytes& path, const std::optional<std::string>& hook_name, const std::optional<std::string>& hook_name_out) {
+      [](const nb::bytes& path, const std::optional<std::string>& hook_name, const std::optional<std::string>& hook_name_out,
+         bool centered) {
         const std::string from = path_of(path);
         const nb::gil_scoped_release unlocked;
         SparseAutoencoder sae = read_sae(from, hook_name.value_or(""));
+        if (centered) sae = subtracting_the_mean(std::move(sae));
         if (hook_name_out) sae.hook_name_out = *hook_name_out;
         return std::make_shared<Autoencoder>(std::move(sae));
       },
-      nb::arg("path"), nb::arg("hook_name").none(), nb::arg("hook_name_out").none());
+      nb::arg("path"), nb::arg("hook_name").none(), nb::arg("hook_name_out").none(), nb::arg("centered") = false);
 }
 
 }  // namespace vitrine::python

@@ -1,9 +1,14 @@
 """Autoencoders against SAELens's numbers (tests/golden/sae), and in runs."""
 
+import importlib.util
 import json
+import os
 import pathlib
+import shutil
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -48,6 +53,59 @@ class Autoencoders(Case):
                 with tempfile.TemporaryDirectory() as copy:
                     sae.save(copy)
                     np.testing.assert_array_equal(vitrine.load_sae(copy).encode(gold["x"]), sae.encode(gold["x"]))
+
+    def test_names_of_saelens(self):
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, {"HF_HUB_CACHE": scratch}):
+            package = pathlib.Path(scratch) / "site" / "sae_lens"
+            package.mkdir(parents=True)
+            (package / "__init__.py").write_text("raise ImportError('the package is not imported')")
+            overrides = {"model_from_pretrained_kwargs": {"center_writing_weights": True}}
+            releases = {"small-res": {"repo_id": "ada/saes", "model": "gpt2", "conversion_func": None,
+                                      "saes": [{"id": f"blocks.{i}.hook_resid_pre", "path": f"layer_{i}", "l0": 1.0} for i in range(3)]}}
+            releases["small-res-centered"] = {**releases["small-res"], "config_overrides": overrides}
+            releases["small-other"] = {**releases["small-res"], "conversion_func": "llama_scope"}
+            registry = package / "pretrained_saes.yaml"
+            registry.write_text(json.dumps(releases))  # JSON is YAML
+            with mock.patch.object(sys, "path", [str(package.parent), *sys.path]):
+                with self.assert_says(vitrine.FileError, "vitrine pull ada/saes:layer_1`"):
+                    vitrine.load_sae("small-res", "blocks.1.hook_resid_pre")
+                cached = pathlib.Path(scratch) / "models--ada--saes"
+                (cached / "refs").mkdir(parents=True)
+                (cached / "refs" / "main").write_text("abc")
+                shutil.copytree(SAES / "standard", cached / "snapshots" / "abc" / "layer_1")
+                x = read_floats(SAES / "standard" / "values.safetensors")["x"]
+                sae = vitrine.load_sae("small-res", "blocks.1.hook_resid_pre", hook_name="blocks.0.hook_resid_pre")
+                np.testing.assert_array_equal(sae.encode(x), vitrine.load_sae(SAES / "standard").encode(x))
+                self.assertEqual(sae.hook_name, "blocks.0.hook_resid_pre")
+                centered = vitrine.load_sae("small-res-centered", "blocks.1.hook_resid_pre")
+                self.assert_close(centered.encode(x), sae.encode(x - x.mean(-1, keepdims=True)), 1e-5)
+                for words, arguments in ((('"smal-res"', 'the nearest name is "small-res"'), ("smal-res", "blocks.1.hook_resid_pre")),
+                                         (('no id "blocks.7.', 'nearest is "blocks.'), ("small-res", "blocks.7.hook_resid_pre")),
+                                         (("llama_scope", "save_model(FOLDER)"), ("small-other", "blocks.1.hook_resid_pre"))):
+                    with self.assert_says(vitrine.InputError, *words):
+                        vitrine.load_sae(*arguments)
+            self.assertEqual(vitrine.load_sae("ada/saes", "layer_1").d_sae, sae.d_sae)
+            self.assertEqual(vitrine.load_sae("small-res", "blocks.1.hook_resid_pre", registry=registry).d_sae, sae.d_sae)
+
+    @unittest.skipUnless(importlib.util.find_spec("sae_lens"), "sae_lens is not installed")
+    def test_the_registry_of_saelens(self):
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, {"HF_HUB_CACHE": scratch}):
+            for release, sae_id, name in (
+                ("gpt2-small-res-jb", "blocks.8.hook_resid_pre", "jbloom/GPT2-Small-SAEs-Reformatted:blocks.8.hook_resid_pre"),
+                ("gemma-scope-2b-pt-res", "layer_20/width_16k/average_l0_71",
+                 "google/gemma-scope-2b-pt-res:layer_20/width_16k/average_l0_71"),
+            ):
+                with self.assert_says(vitrine.FileError, f"vitrine pull {name}`"):
+                    vitrine.load_sae(release, sae_id)
+            with self.assert_says(vitrine.InputError, 'the nearest name is "gpt2-small-res-jb"'):
+                vitrine.load_sae("gpt2-smal-res-jb", "blocks.8.hook_resid_pre")
+            with self.assert_says(vitrine.InputError, 'the nearest is "blocks.1'):
+                vitrine.load_sae("gpt2-small-res-jb", "blocks.12.hook_resid_pre")
+
+    def test_saelens_is_not_there(self):
+        with mock.patch.object(importlib.util, "find_spec", return_value=None):
+            with self.assert_says(vitrine.UsageError, "pip install sae-lens", "registry="):
+                vitrine.load_sae("small-res", "blocks.0.hook_resid_pre")
 
     def test_a_run_through_it(self):
         model = vitrine.load(golden_model("gpt2_a"))

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._vitrine import Autoencoder, hook_alias, make_autoencoder, read_autoencoder
+from ._vitrine import Autoencoder, hook_alias, make_autoencoder, read_autoencoder, registered_autoencoder
 from .arrays import ArrayLike, Floats, Ids
 from .collecting import Activations
-from .errors import InputError, ShapeError
+from .errors import InputError, ShapeError, UsageError
 from .hook_requests import has_heads
 from .program import plain, run
 
 
 def load_sae(
-    path: str | os.PathLike[str], *, hook_name: str | None = None, hook_name_out: str | None = None,
+    path: str | os.PathLike[str], sae_id: str | None = None, *, hook_name: str | None = None, hook_name_out: str | None = None,
+    registry: str | os.PathLike[str] | None = None,
 ) -> SparseAutoencoder:
     """Reads an autoencoder or transcoder: SAELens's directory (cfg.json, sae_weights.safetensors) or Gemma Scope's (params.npz, or
     config.json and params.safetensors). hook_name and hook_name_out replace the hooks that the files give for its input and
     output.
 
-    Raises FileError naming file, key or tensor.
+    path      a directory, or OWNER/NAME:FOLDER, which `vitrine pull` downloaded; with sae_id a release, as in SAELens:
+              load_sae("gpt2-small-res-jb", "blocks.8.hook_resid_pre"), or a repository, OWNER/NAME
+    registry  the file with the releases; None: the pretrained_saes.yaml of the installed package sae_lens
+
+    An autoencoder that its release trained on a residual stream without its mean (center_writing_weights) subtracts the mean.
+    Raises FileError naming file, key or tensor, and for one that is not downloaded yet, with its name for `vitrine pull`;
+    InputError naming the nearest release or sae_id.
     """
-    return SparseAutoencoder(read_autoencoder(os.fsencode(path), hook_name, hook_name_out))
+    centered = False
+    if sae_id is not None and "/" in os.fspath(path):
+        path = f"{os.fspath(path)}:{sae_id}"
+    elif sae_id is not None:
+        path, centered = registered_autoencoder(os.fsencode(_registry() if registry is None else registry), os.fspath(path), sae_id)
+    return SparseAutoencoder(read_autoencoder(os.fsencode(path), hook_name, hook_name_out, centered))
+
+
+def _registry() -> Path:
+    """The registry of the installed SAELens, which is not imported."""
+    found = importlib.util.find_spec("sae_lens")
+    if found is None or not found.submodule_search_locations:
+        raise UsageError("SAELens's registry of releases is in its package, which is not installed: `pip install sae-lens`, give "
+                         "registry=, a pretrained_saes.yaml, or name the repository and the folder: load_sae(\"OWNER/NAME\", \"FOLDER\")")
+    return Path(found.submodule_search_locations[0]) / "pretrained_saes.yaml"
 
 
 def train_sae(

@@ -124,6 +124,7 @@ void HubClient::explain(const HttpResponse& response, const std::string& url, co
   if (code == "EntryNotFound") throw InputError(id_ + ": has no " + what + " at revision " + revision_);
   if (code == "RepoNotFound" || response.status == 401 || response.status == 404)
     throw InputError(id_ + ": is not at " + host + ", or is private. Is the name right? " +
+                     (id_.find('/') == std::string::npos ? "A release of SAELens needs --sae-registry. " : "") +
                      (settings_.token.empty()
                           ? "A private one needs a token: set HF_TOKEN to one from " + host + "/settings/tokens"
                           : "The token from " + settings_.token_source + " does not give access to it"));

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -229,9 +231,14 @@ SparseAutoencoder read_whatever_is_there(const std::string& path) {
   std::string directory = path;
   if (!is_folder(path)) {
     if (!present(path))
-      throw FileError(path,
-                      "the file or directory does not exist; expected the directory of an autoencoder, with cfg.json and "
-                      "sae_weights.safetensors in it");
+      throw FileError(
+          path,
+          "the file or directory does not exist; expected the directory of an autoencoder, with cfg.json and "
+          "sae_weights.safetensors in it" +
+              std::string(path.find(':') != std::string::npos && path.find('/') == std::string::npos
+                              ? ". Is it SAELens's RELEASE:ID? `vitrine pull RELEASE:ID --sae-registry FILE` downloads "
+                                "it, and prints its name for --sae"
+                              : ""));
     directory = std::filesystem::path(path).parent_path().string();
     if (directory.empty()) directory = ".";
     const std::string name = std::filesystem::path(path).filename().string();
@@ -265,6 +272,34 @@ SparseAutoencoder read_sae(const std::string& path, const std::string& hook) {
   if (hook.empty()) return sae;
   sae.hook_name = hook;
   if (!sae.transcoder) sae.hook_name_out = hook;
+  return sae;
+}
+
+SparseAutoencoder subtracting_the_mean(SparseAutoencoder sae) {
+  if (sae.input_norm == SparseAutoencoder::InputNorm::layer_norm) return sae;  // it subtracts the mean itself
+  if (sae.input_norm != SparseAutoencoder::InputNorm::none)
+    throw InputError("an autoencoder that scales its input to a norm cannot subtract the input's mean by its weights");
+  for (int64_t o = 0; o < (sae.W_skip.empty() ? 0 : sae.d_out); ++o) {
+    const std::span<float> row(sae.W_skip.data() + o * sae.d_in, static_cast<size_t>(sae.d_in));
+    const double mean = std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(sae.d_in);
+    for (float& w : row) w -= static_cast<float>(mean);
+  }
+  // With C = 1 - 11ᵀ / d_in: (C x - b_dec) W + b = (x - b_dec) (C W) + b - sum(b_dec) · mean(W) of each column.
+  const double shift = sae.apply_b_dec_to_input ? std::accumulate(sae.b_dec.begin(), sae.b_dec.end(), 0.0) : 0;
+  const bool gated = sae.activation == SparseAutoencoder::Activation::gated;
+  for (int64_t f = 0; f < sae.d_sae; ++f) {
+    double sum = 0;
+    for (int64_t i = 0; i < sae.d_in; ++i) sum += static_cast<double>(sae.W_enc[static_cast<size_t>(i * sae.d_sae + f)]);
+    const double mean = sum / static_cast<double>(sae.d_in);
+    for (int64_t i = 0; i < sae.d_in; ++i) sae.W_enc[static_cast<size_t>(i * sae.d_sae + f)] -= static_cast<float>(mean);
+    const size_t at = static_cast<size_t>(f);
+    if (!gated) {
+      sae.b_enc[at] -= static_cast<float>(shift * mean);
+    } else {
+      sae.b_gate[at] -= static_cast<float>(shift * mean);
+      sae.b_mag[at] -= static_cast<float>(shift * mean * std::exp(static_cast<double>(sae.r_mag[at])));
+    }
+  }
   return sae;
 }
 

@@ -18,6 +18,11 @@ namespace vitrine {
 /// architecture that is not known.
 SparseAutoencoder read_sae(const std::string& path, const std::string& hook = "");
 
+/// An autoencoder of values without their mean, as TransformerLens's center_writing_weights leaves the residual stream -> the
+/// same of values with it: the mean is subtracted by the weights. Features and what decode returns stay what they are without it.
+/// Errors: InputError for an input norm that depends on the mean.
+SparseAutoencoder subtracting_the_mean(SparseAutoencoder sae);
+
 /// What SAELens's configuration says, for weights that come from elsewhere: they are empty. Errors: FileError naming `where`.
 SparseAutoencoder sae_without_weights(const Json& config, const std::string& where);
 

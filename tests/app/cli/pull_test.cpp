@@ -83,6 +83,40 @@ TEST_F(PullCommand, InfoReadsHeadersFromTheHub) {
   EXPECT_CONTAINS(outcome.err, "ada/nothing: is not at");
 }
 
+TEST_F(PullCommand, TakesNamesOfSaelens) {
+  const std::string golden = std::string(VITRINE_GOLDEN) + "/sae/standard";
+  for (const auto& file : std::filesystem::directory_iterator(golden))
+    server_->add("ada/saes", "layer_0/" + file.path().filename().string(), read_file(file.path().string()));
+  cache_.write("saes.yaml",
+               "small-res:\n  repo_id: ada/saes\n  model: gpt2\n  config_overrides:\n    model_from_pretrained_kwargs: "
+               "{center_writing_weights: true}\n  saes: [{id: blocks.0.hook_resid_pre, path: layer_0}]\n");
+  const std::vector<std::string> registry = {"--sae-registry", cache_ / "saes.yaml"};
+  const auto pull = [&](const std::string& name, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"pull", name};
+    arguments.insert(arguments.end(), registry.begin(), registry.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  EXPECT_EQ(pull("small-res:blocks.0.hook_resid_pre", {"--json"}).json().at("name"), "ada/saes:layer_0");
+  Outcome outcome = pull("small-res:blocks.0.hook_resid_pre");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_CONTAINS(outcome.out, "small-res:blocks.0.hook_resid_pre is ada/saes:layer_0\n");
+  EXPECT_CONTAINS(outcome.out, "ada/saes:layer_0 is complete: ");
+  EXPECT_CONTAINS(outcome.err, "a residual stream without its mean");
+  outcome = pull("small-res:blocks.1.hook_resid_pre");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_CONTAINS(outcome.err, "the nearest is \"blocks.0.hook_resid_pre\"");
+  outcome = pull("small-res");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_CONTAINS(outcome.err, "expected RELEASE:ID");
+  outcome = run({"pull", "small-res:blocks.0.hook_resid_pre"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_CONTAINS(outcome.err, "--sae-registry");
+  outcome = run({"features", "--sae", "small-res:blocks.0.hook_resid_pre", "Once"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_CONTAINS(outcome.err, "Is it SAELens's RELEASE:ID?");
+}
+
 TEST_F(PullCommand, SaysWhatIsWrong) {
   Outcome outcome = run({"pull", "ada/llama"}, {"HF_HUB_OFFLINE=1"});
   EXPECT_EQ(outcome.code, 2);

@@ -2,6 +2,8 @@
 #include "sae/autoencoder.h"
 
 #include <filesystem>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +77,38 @@ TEST(SparseAutoencoder, WhatIsWrittenReadsBackAsTheSame) {
     EXPECT_EQ(copy.rescale_acts_by_decoder_norm, sae.rescale_acts_by_decoder_norm);
     EXPECT_EQ(copy.input_norm, sae.input_norm);
     EXPECT_EQ(copy.k, sae.k);
+  }
+}
+
+TEST(SparseAutoencoder, SubtractsTheMeanByItsWeights) {
+  for (const std::string& folder : every_case()) {
+    SCOPED_TRACE(folder);
+    const SparseAutoencoder sae = read_sae(folder);
+    if (sae.input_norm == SparseAutoencoder::InputNorm::constant_norm_rescale) {
+      EXPECT_CONTAINS(message_of<InputError>([&] { subtracting_the_mean(sae); }), "cannot subtract the input's mean");
+      continue;
+    }
+    const SparseAutoencoder made = subtracting_the_mean(sae);
+    std::vector<float> x = floats(open_safetensors(folder + "/values.safetensors"), "x");
+    const int64_t rows = static_cast<int64_t>(x.size()) / sae.d_in;
+    std::vector<float> centered = x;
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::span<float> row(centered.data() + r * sae.d_in, static_cast<size_t>(sae.d_in));
+      const float mean = std::accumulate(row.begin(), row.end(), 0.0f) / static_cast<float>(sae.d_in);
+      for (float& value : row) value -= mean;
+    }
+    ThreadPool pool(1);
+    Context ctx(pool);
+    const auto run = [&](const SparseAutoencoder& one, const std::vector<float>& input) {
+      const SparseFeatures features = encode(ctx, one, input.data(), rows);
+      std::vector<float> dense(static_cast<size_t>(rows * sae.d_sae)), y(static_cast<size_t>(rows * sae.d_out));
+      to_dense(features, sae.d_sae, dense.data());
+      // layer_norm gives the mean back with the output; features are what must be the same.
+      if (sae.input_norm == SparseAutoencoder::InputNorm::none) decode(ctx, one, features, input.data(), y.data());
+      dense.insert(dense.end(), y.begin(), y.end());
+      return dense;
+    };
+    EXPECT_CLOSE(run(made, x), run(sae, centered), (Tolerance{.abs = 1e-4, .rel = 1e-4}));
   }
 }
 
