@@ -30,6 +30,7 @@ parser.add_argument("--batch", type=int, default=4096)
 parser.add_argument("--steps", type=int, default=10)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--architectures", default="topk,jumprelu,standard")
+parser.add_argument("--json", action="store_true", help="print one JSON object last: activations per second by architecture")
 o = parser.parse_args()
 torch.set_num_threads(o.threads)
 
@@ -69,7 +70,11 @@ def theirs(architecture):
     return o.batch * o.steps / (time.perf_counter() - begin), (cpu(resource.RUSAGE_SELF) - before) / o.steps
 
 
+found = {}
 for architecture in o.architectures.split(","):
     (speed, seconds), (their_speed, their_seconds) = ours(architecture), theirs(architecture)
     print(f"{architecture:9}  vitrine {speed:9,.0f} activations/s, {seconds:.3f} CPU s a step   SAELens {their_speed:9,.0f}, "
           f"{their_seconds:.3f}   {speed / their_speed:.1f} times, {their_seconds / seconds:.1f} of CPU time", flush=True)
+    found[architecture] = {"vitrine": speed, "peer": their_speed}
+if o.json:
+    print(json.dumps(found))

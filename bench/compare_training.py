@@ -9,7 +9,7 @@ compiled, in float32 and under bfloat16 autocast, with the fused AdamW; the best
 Each round measures everybody in turn. PyTorch runs in a virtual environment that this script makes (from PyPI) if the one
 named is not there: --venv, else build/pytorch.
 """
-import argparse, os, statistics
+import argparse, json, os, statistics
 
 from peer import last_json, python_with
 
@@ -55,6 +55,7 @@ def main():
     parser.add_argument("--bf16-moments", action="store_true", help="vitrine's moments in bf16; PyTorch's stay f32")
     parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--venv", default="build/pytorch")
+    parser.add_argument("--json", action="store_true", help="print one JSON object last: medians in ms")
     a = parser.parse_args()
     python, threads = python_with(a.venv, "torch", "transformers", "numpy"), len(os.sched_getaffinity(0))
     sizes = [str(a.batch), str(a.length), str(a.steps)]
@@ -76,6 +77,8 @@ def main():
         print(f"  {who:20} {median[who]:9.1f} ms ({min(times):.1f} to {max(times):.1f})  peak {max(m['peak_mb'] for m in all_):6.0f} MB")
     share = statistics.median(m["share"] for m in mine)
     print(f"  vitrine is {median[best] / median['vitrine']:.2f} times as fast as {best}, with {max(m['peak_mb'] for m in mine) / max(m['peak_mb'] for m in seen[best]):.2f} of its memory; {share:.0%} of this machine's {mine[0]['peak_gflops']:.0f} GFLOP/s")
+    if a.json:
+        print(json.dumps({"vitrine": median["vitrine"], "peer": median[best], "form": best}))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=5, help="measurements within a round")
     parser.add_argument("--ours", help="the file our side is timed on, if not MODEL_DIRECTORY")
     parser.add_argument("--venv", default="build/transformer_lens")
+    parser.add_argument("--json", action="store_true", help="print one JSON object last: medians in ms")
     a = parser.parse_args()
     python = python_with(a.venv, "transformer-lens", "safetensors")
     threads = len(os.sched_getaffinity(0))
@@ -101,6 +102,8 @@ def main():
     print(f"  {a.tokens} tokens, kept {ours[0]['kept']} and {lens[0]['kept']}: vitrine {ms['vitrine']:.1f} ms, TransformerLens {ms['peer']:.1f} ms, "
           f"ratio {ms['peer'] / ms['vitrine']:.2f}")
     print(f"  peak memory {ours[0]['peak_gb']:.3f} and {lens[0]['peak_gb']:.3f} GB: {100 * ours[0]['peak_gb'] / lens[0]['peak_gb']:.0f} %")
+    if a.json:
+        print(json.dumps({"vitrine": ms["vitrine"], "peer": ms["peer"]}))
 
 
 if __name__ == "__main__":
