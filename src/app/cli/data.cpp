@@ -34,7 +34,8 @@ struct DataArguments {
   DocumentFlags documents;
   std::string tokenizer, out, check, show, template_path;
   int64_t threads = 0, seed = 0, count = 3;
-  bool no_special = false, json = false, chat = false, preferences = false, prompts = false, as_messages = false;
+  bool no_special = false, json = false, chat = false, preferences = false, unpaired = false, prompts = false,
+       as_messages = false;
   ShardFlags sharing;
 };
 
@@ -78,7 +79,9 @@ void check(const DataArguments& o) {
   print_counts("whole", split, data.masked());
 }
 
-std::string what_lines_become(const TokenData& data, uint64_t document) {
+std::string what_lines_become(const TokenData& data, uint64_t document, uint64_t start) {
+  if (data.content() == DataContent::unpaired)
+    return fmt::format("example {}, {}", document, data.desirable(start) ? "desirable" : "undesirable");
   if (data.content() != DataContent::preferences) return fmt::format("document {}", document);
   return fmt::format("pair {}, {}", document / 2, document % 2 == 0 ? "chosen" : "rejected");
 }
@@ -99,9 +102,10 @@ void show(const DataArguments& o) {
     data.read_scored(starts[d], scored);
     if (o.json) {
       documents.push_back({{"tokens", ids}, {"scored", scored}, {"text", tokenizer->decode(ids)}});
+      if (data.content() == DataContent::unpaired) documents.back()["label"] = data.desirable(starts[d]);
       continue;
     }
-    print("{}: {}, {} scored\n", what_lines_become(data, d), plural(static_cast<int64_t>(ids.size()), "token"),
+    print("{}: {}, {} scored\n", what_lines_become(data, d, starts[d]), plural(static_cast<int64_t>(ids.size()), "token"),
           std::count(scored.begin(), scored.end(), 1));
     std::string text;
     for (size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
@@ -115,7 +119,21 @@ void show(const DataArguments& o) {
 }
 
 const char* flag_of(DataContent content) {
-  return content == DataContent::conversations ? "--chat" : content == DataContent::preferences ? "--preferences" : "--prompts";
+  switch (content) {
+    case DataContent::preferences: return "--preferences";
+    case DataContent::unpaired: return "--unpaired-preferences";
+    case DataContent::prompts: return "--prompts";
+    default: return "--chat";
+  }
+}
+
+// What the flags say that the files hold.
+DataContent content_of(const DataArguments& o) {
+  return o.chat          ? DataContent::conversations
+         : o.preferences ? DataContent::preferences
+         : o.unpaired    ? DataContent::unpaired
+         : o.prompts     ? DataContent::prompts
+                         : DataContent::text;
 }
 
 // Of the first object. Null: there is none. Errors: InputError naming its line, as form_of().
@@ -162,23 +180,23 @@ void run_data(DataArguments o) {
   std::vector<std::string> files = o.prepare.files;
   files.insert(files.end(), o.prepare.valid_files.begin(), o.prepare.valid_files.end());
   read_document_flags(files, o.prepare.text, o.documents);
-  if (!o.template_path.empty() && !o.chat && !o.preferences && !o.prompts)
-    throw UsageError("--template goes with --chat, --preferences or --prompts.");
-  if (!o.chat && !o.preferences && !o.prompts) check_text(files, o.prepare.text);
+  o.prepare.content = content_of(o);
+  const bool masked = o.prepare.content != DataContent::text;
+  if (!o.template_path.empty() && !masked)
+    throw UsageError("--template goes with --chat, --preferences, --unpaired-preferences or --prompts.");
+  if (!masked) check_text(files, o.prepare.text);
   o.prepare.special = !o.no_special;
   o.prepare.seed = static_cast<uint64_t>(o.seed);
 
   std::map<std::string, std::string> tokenizer_files;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::pair<std::string, std::string>> identity;  // what the parts of --shard depend on, beside the flags
-  const bool masked = o.chat || o.preferences || o.prompts;
   if (masked) {
     if (o.tokenizer == kCharacters)
-      throw UsageError("--chat, --preferences and --prompts go with a model's tokenizer, not with characters.");
+      throw UsageError(fmt::format("{} goes with a model's tokenizer, not with characters.", flag_of(o.prepare.content)));
     const auto engine = std::make_shared<const Engine>(model_or_shipped(o.tokenizer), EngineOptions{.threads = 1});
     const auto source = o.template_path.empty() ? std::nullopt : std::optional(read_file(o.template_path, 1 << 20));
     tokenizer = std::shared_ptr<const Tokenizer>(engine, &engine->tokenizer());
-    o.prepare.content = o.chat ? DataContent::conversations : o.preferences ? DataContent::preferences : DataContent::prompts;
     const LineReading reading = read_lines(engine, {.content = o.prepare.content,
                                                     .form = form_of_first(files, o.prepare),
                                                     .chat_template = source,
@@ -265,6 +283,10 @@ Action define_data(CLI::App& app) {
                "Prompts and completions that are texts, and Alpaca's, become messages of the chat template");
   app.add_flag("--preferences", o->preferences,
                "Lines of {\"prompt\", \"chosen\", \"rejected\"}, texts or messages: pairs of answers, for dpo, cpo and orpo");
+  app.add_flag(
+      "--unpaired-preferences", o->unpaired,
+      "Lines of {\"prompt\", \"completion\", \"label\"}, texts or messages and whether the completion is desirable, or of "
+      "{\"prompt\", \"chosen\", \"rejected\"}, which become two: for kto");
   app.add_flag("--prompts", o->prompts,
                "Lines of {\"prompt\"}, a text or messages, with whatever a reward reads besides: for grpo");
   app.add_option("--template", o->template_path, "A Jinja template instead of the model's own")
@@ -283,17 +305,18 @@ Action define_data(CLI::App& app) {
     app.get_option("--check")->excludes(app.get_option(name));
   for (const char* name :
        {"--check", "--valid", "--valid-files", "--key", "--format", "--document", "--no-special", "--replace-invalid", "--seed",
-        "--chat", "--as-messages", "--preferences", "--prompts", "--template", "--shard", "--join"})
+        "--chat", "--as-messages", "--preferences", "--unpaired-preferences", "--prompts", "--template", "--shard", "--join"})
     app.get_option("--show")->excludes(app.get_option(name));
   app.get_option("--count")->needs(app.get_option("--show"));
-  CLI::Option *chat = app.get_option("--chat"), *preferences = app.get_option("--preferences"),
-              *prompts = app.get_option("--prompts");
-  chat->excludes(preferences)->excludes(prompts);
-  preferences->excludes(prompts);
-  for (CLI::Option* lines : {chat, preferences, prompts})
-    for (const char* name : {"--check", "--key", "--format", "--document", "--no-special"}) lines->excludes(app.get_option(name));
+  std::vector<CLI::Option*> lines;
+  for (const char* flag : {"--chat", "--preferences", "--unpaired-preferences", "--prompts"}) {
+    CLI::Option* const one = app.get_option(flag);
+    for (CLI::Option* other : lines) one->excludes(other);
+    for (const char* name : {"--check", "--key", "--format", "--document", "--no-special"}) one->excludes(app.get_option(name));
+    lines.push_back(one);
+  }
   app.get_option("--template")->excludes(app.get_option("--check"));
-  app.get_option("--as-messages")->needs(chat);
+  app.get_option("--as-messages")->needs("--chat");
   return [o] { run_data(*o); };
 }
 

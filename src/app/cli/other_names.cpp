@@ -116,6 +116,7 @@ constexpr OtherCommand kCommands[] = {
     {"sft", kLearn},
     {"dpo", kLearn},
     {"orpo", kLearn},
+    {"kto", kLearn},
     {"grpo", kLearn},
     {"lora", "`vitrine train` makes an adapter with lora in its recipe, `vitrine extract-lora` takes one out of a model"},
     {"quantize", kConvert},

@@ -330,7 +330,7 @@ PreferenceOptions read_preference(const YamlValue& value, const std::string& sec
   using Loss = PreferenceOptions::Loss;
   PreferenceOptions o;
   o.section = section;
-  o.reference = section == "dpo";
+  o.reference = section == "dpo" || section == "kto";
   if (section == "orpo") {
     value.allow(Names{"beta"});
     o.loss = Loss::odds;
@@ -340,6 +340,13 @@ PreferenceOptions read_preference(const YamlValue& value, const std::string& sec
     value.allow(Names{"beta", "loss_type"});
     if (const auto loss = value.find("loss_type"))
       o.loss = word<Loss>(*loss, {{"sigmoid", Loss::sigmoid}, {"hinge", Loss::hinge}, {"ipo", Loss::ipo}});
+  } else if (section == "kto") {
+    value.allow(Names{"beta", "loss_type", "desirable_weight", "undesirable_weight"});
+    o.loss = Loss::kto;
+    if (const auto loss = value.find("loss_type"))
+      o.loss = word<Loss>(*loss, {{"kto", Loss::kto}, {"apo_zero_unpaired", Loss::apo_zero}});
+    read(value, "desirable_weight", o.desirable, 0, 1e6, "a number from 0 to 1e6");
+    read(value, "undesirable_weight", o.undesirable, 0, 1e6, "a number from 0 to 1e6");
   } else {
     value.allow(Names{"beta", "loss_type", "cpo_alpha", "simpo_gamma"});
     if (const auto loss = value.find("loss_type"))
@@ -385,11 +392,21 @@ PolicyOptions read_policy(const YamlValue& value) {
   return o;
 }
 
+// What a run with kto needs besides the section: kl is measured on each prompt with the answer of another example of its step.
+void check_examples(const YamlValue& y, const YamlValue& section, const TrainConfig& c) {
+  if (c.preference->loss != PreferenceOptions::Loss::kto) return;
+  if (c.batch * c.accumulate < 2)
+    y.find("batch")->fail("with kto a step compares each prompt with the answer of another example; expected 2 or more");
+  if (c.train_data.size() > 1)
+    section.fail("the examples of a step stay together, so kto learns from one folder, and data.train names " +
+                 std::to_string(c.train_data.size()) + ". Prepare the files as one folder, or set loss_type: apo_zero_unpaired");
+}
+
 // What a run with grpo needs besides the section.
 void check_policy(const YamlValue& y, const YamlValue& section, const TrainConfig& c) {
   const PolicyOptions& o = *c.policy;
   if (c.distill || c.preference || c.masked || !c.kl_to.empty())
-    section.fail("it is a loss of its own: leave dpo, cpo, orpo, masked, distill and kl_to out");
+    section.fail("it is a loss of its own: leave dpo, cpo, orpo, kto, masked, distill and kl_to out");
   if (c.eval_every > 0) y.find("eval_every")->fail("with grpo every step's line has the mean reward. Leave it out");
   if (c.steps % o.iterations != 0)
     y.find("steps")->fail("expected a multiple of grpo.iterations, " + std::to_string(o.iterations));
@@ -519,10 +536,11 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
                 "kl_to",         "kl_weight",
                 "distill",       "metrics",
                 "dpo",           "cpo",
-                "orpo",          "grpo",
-                "tasks",         "tasks_every",
-                "tasks_limit",   "masked",
-                "optimiser",     "extends"});
+                "orpo",          "kto",
+                "grpo",          "tasks",
+                "tasks_every",   "tasks_limit",
+                "masked",        "optimiser",
+                "extends"});
   if (const auto extends = y.find("extends"))
     extends->fail("it stands in a file alone, whose keys are merged over those of another");
   TrainConfig c;
@@ -559,12 +577,13 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
   if (const auto distill = y.find("distill")) c.distill = read_distill(*distill);
   if (c.distill && c.distill->on_policy > 0 && c.sequence_length == 1)
     y.find("sequence_length")->fail("with distill.on_policy the model continues the begin of each sequence; expected 2 or more");
-  for (const char* section : {"dpo", "cpo", "orpo"}) {
+  for (const char* section : {"dpo", "cpo", "orpo", "kto"}) {
     const auto preference = y.find(section);
     if (!preference) continue;
     if (c.preference) preference->fail("\"" + c.preference->section + "\" is set too; expected one loss of preferences");
     c.preference = read_preference(*preference, section);
     if (c.distill || !c.kl_to.empty()) preference->fail("it is a loss of its own: leave distill and kl_to out");
+    check_examples(y, *preference, c);
   }
   if (const auto masked = y.find("masked")) {
     c.masked = read_masked(*masked);

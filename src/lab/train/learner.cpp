@@ -130,7 +130,7 @@ Tensor Learner::loss_of(const Replica& replica, const Step& step, const Batch& b
   const Tensor x = replica.model.residual(ctx, step);
   const Head head = replica.model.head();
   if (!batch.policy.advantages.empty()) return policy_loss(ctx, x, head, batch, policy_, parts.policy);
-  if (!batch.pairs.empty()) return preference_loss(ctx, x, head, batch, preference_, nll_rows_by_pair_, parts.preference);
+  if (!batch.pairs.empty()) return preference_loss(ctx, x, head, batch, preference_, totals_, parts.preference);
   Tensor loss;
   if (!batch.sampled) {
     if (cross_entropy_weight_ == 0) ctx.record_on(nullptr);  // for the report only
@@ -194,18 +194,24 @@ void Learner::forget_step() {
 StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_update, Listener* watch) {
   Context& ctx = engine_.context();
   StepReport report;
-  std::vector<double> sums(10 + teachers_.size());  // loss; cross-entropy and its tokens; preferences; policy; divergences
+  std::vector<double> sums(12 + teachers_.size());  // loss; cross-entropy and its tokens; policy; preferences; divergences
   report.step = steps_done_ + 1;
   report.lr = lr;
-  double totals[3] = {};  // scored tokens; what the loss is a mean over; rows of PreferenceOptions::nll
+  totals_ = {};
+  std::vector<Batch> examples;  // without the answers of others, which are measured and not learned
+  for (const Batch& batch : batches) {
+    if (!batch.pairs.empty() && preference_.needs_totals()) add_totals(batch, totals_);
+    if (!batch.desirable.empty()) examples.push_back(halves_of(batch, 0));
+  }
+  if (!examples.empty()) batches = examples;
+  if (preference_.needs_totals()) comm().all_reduce(totals_.sums);
+  double totals[2] = {};  // scored tokens; what the loss is a mean over
   for (const Batch& batch : batches) {
     totals[0] += static_cast<double>(scored_in(batch.labels));
     totals[1] += static_cast<double>(counted_in(batch));
-    if (!batch.pairs.empty()) totals[2] += static_cast<double>(nll_rows(batch, preference_));
   }
   comm().all_reduce(totals);
   const double counted = totals[1];
-  nll_rows_by_pair_ = totals[2] / counted;
   report.tokens = static_cast<int64_t>(totals[0]);
   if (report.tokens == 0) throw InputError("no token of the step is scored, so there is nothing to learn from");
   try {
@@ -225,22 +231,25 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
         sums[1] += *pass.parts.cross_entropy * weight;
         sums[2] += weight;
       }
-      sums[3] += pass.parts.preference.chosen_reward;
-      sums[4] += pass.parts.preference.rejected_reward;
-      sums[5] += pass.parts.preference.accuracy;
-      sums[6] += pass.parts.policy.entropy;
-      sums[7] += pass.parts.policy.kl;
-      sums[8] += pass.parts.policy.clipped;
-      sums[9] += pass.parts.policy.tokens;
-      for (size_t g = 0; g < pass.parts.divergences.size(); ++g) sums[10 + g] += pass.parts.divergences[g] * weight;
+      sums[3] += pass.parts.policy.entropy;
+      sums[4] += pass.parts.policy.kl;
+      sums[5] += pass.parts.policy.clipped;
+      sums[6] += pass.parts.policy.tokens;
+      const PreferenceReport& preference = pass.parts.preference;
+      sums[7] += preference.chosen_reward;
+      sums[8] += preference.rejected_reward;
+      sums[9] += preference.accuracy;
+      sums[10] += preference.chosen;
+      sums[11] += preference.rejected;
+      for (size_t g = 0; g < pass.parts.divergences.size(); ++g) sums[12 + g] += pass.parts.divergences[g] * weight;
     }
     shards_.finish_gradients(ctx.pool());
     comm().all_reduce(sums);
     report.loss = sums[0] / counted;
-    if (!batches[0].pairs.empty()) report.preference = {sums[3] / counted, sums[4] / counted, sums[5] / counted};
-    if (sums[9] > 0) report.policy = {sums[6] / sums[9], sums[7] / sums[9], sums[8] / sums[9], sums[9]};
+    if (!batches[0].pairs.empty()) report.preference = means_of({sums[7], sums[8], sums[9], sums[10], sums[11], totals_.kl()});
+    if (sums[6] > 0) report.policy = {sums[3] / sums[6], sums[4] / sums[6], sums[5] / sums[6], sums[6]};
     if (!teachers_.empty() && sums[2] > 0) report.cross_entropy = sums[1] / sums[2];
-    for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[10 + g] / counted);
+    for (size_t g = 0; g < teachers_.size(); ++g) report.divergences.push_back(sums[12 + g] / counted);
     Norms norms = optimizer_->gradient_norms(ctx.pool(), halved ? &second_replica_->gradients : nullptr);
     report.gradient_norm = norms.whole;
     report.gradient_norms = std::move(norms.each);
@@ -257,16 +266,26 @@ StepReport Learner::step(std::span<const Batch> batches, double lr, bool with_up
   return report;
 }
 
-std::vector<double> Learner::answer_logprobs(const Batch& batch) {
+std::vector<double> Learner::answer_logprobs(const Batch& batch, bool averaged) {
   Context& ctx = engine_.context();
+  const Model& from = model(averaged);
   std::vector<double> all;
   for (const Batch& part : parts_of(batch, pass_rows())) {
     const Step step = step_of(part);
     const auto frame = ctx.frame();
-    const std::vector<double> some = sequence_logprobs(ctx, engine_.model().residual(ctx, step), engine_.model().head(), part);
+    const std::vector<double> some = sequence_logprobs(ctx, from.residual(ctx, step), from.head(), part);
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
+}
+
+void Learner::add_totals(const Batch& batch, PreferenceTotals& totals, bool averaged) {
+  totals.sums[0] += static_cast<double>(batch.pairs.size());
+  totals.sums[1] += static_cast<double>(nll_rows(batch, preference_));
+  if (preference_.loss != PreferenceOptions::Loss::kto) return;
+  const Batch others = halves_of(batch, 1);
+  const std::vector<double> logprobs = answer_logprobs(others, averaged);
+  for (size_t i = 0; i < logprobs.size(); ++i) totals.sums[2] += logprobs[i] - others.reference[i];
 }
 
 std::vector<float> Learner::label_logprobs(const Batch& batch, const Model& model) {
@@ -291,22 +310,20 @@ std::vector<float> Learner::label_logprobs(const Batch& batch, const Model& mode
   return all;
 }
 
-Learner::Sum Learner::evaluate(const Batch& batch, bool averaged, std::optional<double> rows_by_pair) {
+Learner::Sum Learner::evaluate(const Batch& batch, bool averaged, std::optional<PreferenceTotals> totals) {
   Context& ctx = engine_.context();
-  const Model& model = averaged && ema_ != nullptr ? ema_->model() : engine_.model();
+  const Model& from = model(averaged);
   Sum sum;  // stays empty where the rest of the data did not reach this rank
-  if (!rows_by_pair && !batch.pairs.empty())
-    rows_by_pair = static_cast<double>(nll_rows(batch, preference_)) / static_cast<double>(batch.pairs.size());
-  for (const Batch& part : parts_of(batch, pass_rows())) {
+  if (!totals && !batch.pairs.empty()) add_totals(batch, totals.emplace(), averaged);
+  for (const Batch& part : parts_of(batch.desirable.empty() ? batch : halves_of(batch, 0), pass_rows())) {
     const Step step = step_of(part);
     const auto frame = ctx.frame();
-    const Tensor x = model.residual(ctx, step);
-    const Tensor loss = part.pairs.empty()
-                            ? scored_cross_entropy(ctx, x, model.head(), part.labels)
-                            : preference_loss(ctx, x, model.head(), part, preference_, *rows_by_pair, sum.preference);
+    const Tensor x = from.residual(ctx, step);
+    const Tensor loss = part.pairs.empty() ? scored_cross_entropy(ctx, x, from.head(), part.labels)
+                                           : preference_loss(ctx, x, from.head(), part, preference_, *totals, sum.preference);
     const int64_t scored = counted_in(part);
     const double mean = static_cast<double>(*loss.data<float>());
-    if (!std::isfinite(mean)) report_validation(model, part);
+    if (!std::isfinite(mean)) report_validation(from, part);
     sum.loss += mean * static_cast<double>(scored);
     sum.tokens += scored;
   }

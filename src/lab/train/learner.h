@@ -48,10 +48,10 @@ struct TeacherSpec {
 struct StepReport {
   int64_t step = 0;    // its number, from 1
   int64_t tokens = 0;  // scored in it, on all ranks
-  double loss = 0;     // mean over them, over pairs or rewarded sequences, before the step; with teachers the whole sum
+  double loss = 0;     // mean over them, over pairs, examples or rewarded sequences, before the step; with teachers the whole sum
   std::optional<double> cross_entropy = {};         // with teachers: that part, over the batches that the model did not sample
   std::vector<double> divergences = {};             // with teachers: of each, not weighted
-  std::optional<PreferenceReport> preference = {};  // of pairs: means over them
+  std::optional<PreferenceReport> preference = {};  // of pairs and unpaired examples: means over them
   std::optional<PolicyReport> policy = {};          // of rewarded sequences: means over their scored tokens
   std::optional<double> reward = {};                // mean of the step's completions; set by who rewards them
   double lr = 0;
@@ -68,10 +68,13 @@ class Learner {
   /// Errors: as Optimizer; RunError if the memory is not there; InputError if ranks begin with different weights.
   Learner(OpenedModel opened, const LearnerOptions& options);
 
-  /// Batches of pairs are learned from by preference_loss() with these options from now on.
+  /// Batches of pairs and of unpaired examples are learned from by preference_loss() with these options from now on.
   void set_preference(const PreferenceOptions& options) { preference_ = options; }
-  /// log p of the answer of each of the batch's sequences, without dropout (sequence_logprobs()).
-  std::vector<double> answer_logprobs(const Batch& batch);
+  /// log p of the answer of each of the batch's sequences, without dropout (sequence_logprobs()); of the averaged weights, if
+  /// there are any and it is asked for.
+  std::vector<double> answer_logprobs(const Batch& batch, bool averaged = false);
+  /// Adds a batch's part to what preference_loss() depends on, where PreferenceOptions::needs_totals().
+  void add_totals(const Batch& batch, PreferenceTotals& totals, bool averaged = false);
 
   /// Batches of rewarded sequences are learned from by policy_loss() with these options from now on.
   void set_policy(const PolicyOptions& options) { policy_ = options; }
@@ -96,13 +99,13 @@ class Learner {
   void set_teachers(std::vector<TeacherSpec> teachers, double cross_entropy_weight);
 
   struct Sum {
-    double loss = 0;     // over all scored tokens, or pairs
-    int64_t tokens = 0;  // or pairs
+    double loss = 0;     // over all scored tokens, pairs or examples
+    int64_t tokens = 0;  // or pairs, or examples
     PreferenceReport preference = {};
   };
-  /// The cross-entropy (of pairs: preference_loss()) without learning, without dropout; of the averaged weights, if there are any
-  /// and it is asked for. rows_by_pair: as of preference_loss(), of all that is measured together; nothing: of this batch.
-  Sum evaluate(const Batch& batch, bool averaged = false, std::optional<double> rows_by_pair = {});
+  /// The cross-entropy (of pairs and examples: preference_loss()) without learning, without dropout; of the averaged weights, if
+  /// there are any and it is asked for. totals: of all that is measured together; nothing: of this batch.
+  Sum evaluate(const Batch& batch, bool averaged = false, std::optional<PreferenceTotals> totals = {});
 
   /// Bytes that activations and their gradients take in a step of `batches` batches of that many rows in sequences of `length`:
   /// measured with small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.
@@ -160,6 +163,7 @@ class Learner {
   void begin_together();
   bool may_use_two_replicas(int64_t rows);
   int64_t replica_pass_rows(int64_t rows) const;
+  const Model& model(bool averaged) const { return averaged && ema_ != nullptr ? ema_->model() : engine_.model(); }
   std::vector<Pass> passes_of(std::span<const Batch> batches, int64_t most) const;
   std::vector<Pass> passes_of(std::span<const Batch> batches, size_t& first_half);
   void run(std::span<Pass> passes, const Replica& replica, double counted, Listener* watch);
@@ -187,7 +191,7 @@ class Learner {
   double cross_entropy_weight_ = 1;
   PreferenceOptions preference_;
   PolicyOptions policy_;
-  double nll_rows_by_pair_ = 0;  // of the running step
+  PreferenceTotals totals_;  // of the running step
   Tape tape_;
   std::unique_ptr<SecondReplica> second_replica_;  // once a step used it
   int64_t steps_done_ = 0;

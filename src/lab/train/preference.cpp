@@ -76,6 +76,8 @@ Curve loss_by(double z, const PreferenceOptions& o) {
       const Curve soft = soft_loss(z);
       return {o.beta * soft.value, o.beta * soft.slope};
     }
+    case Loss::kto:
+    case Loss::apo_zero:
     case Loss::sigmoid:
     case Loss::simpo: break;
   }
@@ -99,15 +101,66 @@ Score score_of(const SequenceLoss& loss, double reference, const PreferenceOptio
   return score;
 }
 
+// A loss that grows with the mean losses of sequences, each with its slope.
+class WeightedLosses {
+ public:
+  void add(double value) { sum_ += value; }
+  void add_part(const Tensor& part, double slope) {
+    if (!part) return;
+    parts_.push_back(part);
+    slopes_.push_back(static_cast<float>(slope));
+  }
+  Tensor recorded(Context& ctx) const {
+    const Tensor value = ctx.empty({1});
+    *value.data<float>() = static_cast<float>(sum_);
+    if (Tape* const tape = ctx.tape(); tape != nullptr && !parts_.empty())
+      tape->record(&slopes_backward, SlopesNode{value, tape->keep<Tensor>(parts_), tape->keep<float>(slopes_), parts_.size()});
+    return value;
+  }
+
+ private:
+  double sum_ = 0;
+  std::vector<Tensor> parts_;
+  std::vector<float> slopes_;
+};
+
+Tensor unpaired_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& o, double kl,
+                     PreferenceReport& report) {
+  const size_t examples = batch.pairs.size();
+  VITRINE_CHECK(batch.lengths.size() == examples && batch.desirable.size() == examples && batch.reference.size() == examples,
+                "an example has one sequence, a label and a reference");
+  const std::vector<SequenceLoss> losses = sequence_losses(ctx, x, head, batch);
+  WeightedLosses sum;
+  for (size_t i = 0; i < examples; ++i) {
+    const bool desirable = batch.desirable[i] != 0;
+    const Score score = score_of(losses[i], batch.reference[i], o);
+    const double towards = desirable ? -o.beta : o.beta, weight = (desirable ? o.desirable : o.undesirable) / double(examples);
+    const double unwanted = 1 / (1 + std::exp(-towards * (score.value - kl)));
+    sum.add(weight * unwanted);
+    sum.add_part(losses[i].mean, weight * towards * unwanted * (1 - unwanted) * score.slope);
+    (desirable ? report.chosen_reward : report.rejected_reward) += score.reward;
+    (desirable ? report.chosen : report.rejected) += 1;
+  }
+  return sum.recorded(ctx);
+}
+
 }  // namespace
 
 std::string preference_text(const PreferenceOptions& o) {
-  constexpr const char* kNames[] = {"sigmoid", "hinge", "ipo", "simpo", "odds"};
+  constexpr const char* kNames[] = {"sigmoid", "hinge", "ipo", "simpo", "odds", "kto", "apo_zero_unpaired"};
   std::string text = "beta " + Json(o.beta).dump();
   if (o.loss != PreferenceOptions::Loss::sigmoid) text += std::string(", ") + kNames[static_cast<size_t>(o.loss)];
   if (o.gamma > 0) text += ", gamma " + Json(o.gamma).dump();
   if (o.nll > 0) text += ", cross-entropy times " + Json(o.nll).dump();
+  if (o.unpaired()) text += ", weights " + Json(o.desirable).dump() + " and " + Json(o.undesirable).dump();
   return text;
+}
+
+PreferenceReport means_of(PreferenceReport sums) {
+  sums.chosen_reward /= std::max(1.0, sums.chosen);
+  sums.rejected_reward /= std::max(1.0, sums.rejected);
+  sums.accuracy /= std::max(1.0, sums.chosen);
+  return sums;
 }
 
 std::vector<double> sequence_logprobs(Context& ctx, const Tensor& x, const Head& head, const Batch& batch) {
@@ -125,46 +178,39 @@ int64_t nll_rows(const Batch& batch, const PreferenceOptions& options) {
 }
 
 Tensor preference_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& options,
-                       double rows_by_pair, PreferenceReport& report) {
+                       const PreferenceTotals& totals, PreferenceReport& report) {
+  if (options.unpaired())
+    return unpaired_loss(ctx, x, head, batch, options, options.loss == PreferenceOptions::Loss::kto ? totals.kl() : 0, report);
   const size_t pairs = batch.pairs.size();
   VITRINE_CHECK(batch.lengths.size() == 2 * pairs, "a pair has two sequences");
   VITRINE_CHECK(batch.reference.size() == (options.reference ? 2 * pairs : 0), "each sequence has a reference");
   const std::vector<SequenceLoss> losses = sequence_losses(ctx, x, head, batch);
-  const auto by_pair = 1 / static_cast<double>(pairs);
-  double sum = 0;
-  std::vector<Tensor> parts;
-  std::vector<float> slopes;
-  const auto add_part = [&](const Tensor& part, double slope) {
-    if (!part) return;
-    parts.push_back(part);
-    slopes.push_back(static_cast<float>(slope));
-  };
+  const double by_pair = 1 / static_cast<double>(pairs), rows_by_pair = totals.rows_by_pair();
+  WeightedLosses sum;
   int64_t first = 0;
   for (size_t i = 0; i < pairs; ++i) {
     const auto reference = [&](size_t which) { return options.reference ? batch.reference[2 * i + which] : 0.0; };
     const SequenceLoss &chosen = losses[2 * i], &rejected = losses[2 * i + 1];
     const Score better = score_of(chosen, reference(0), options), worse = score_of(rejected, reference(1), options);
     const Curve loss = loss_by(better.value - worse.value, options);
-    sum += loss.value * by_pair;
+    sum.add(loss.value * by_pair);
     report.chosen_reward += better.reward;
     report.rejected_reward += worse.reward;
     report.accuracy += better.reward > worse.reward ? 1 : 0;
-    add_part(chosen.mean, loss.slope * better.slope * by_pair);
-    add_part(rejected.mean, -loss.slope * worse.slope * by_pair);
+    report.chosen += 1;
+    report.rejected += 1;
+    sum.add_part(chosen.mean, loss.slope * better.slope * by_pair);
+    sum.add_part(rejected.mean, -loss.slope * worse.slope * by_pair);
     if (options.nll > 0 && rows_by_pair > 0) {
       const SequenceLoss text =
           options.nll_prompt ? loss_of_rows(ctx, x, head, labels_of(batch, first, batch.lengths[2 * i], true), first) : chosen;
       const double weight = options.nll * by_pair / rows_by_pair * text.rows;
-      if (text.mean) sum += weight * static_cast<double>(*text.mean.data<float>());
-      add_part(text.mean, weight);
+      if (text.mean) sum.add(weight * static_cast<double>(*text.mean.data<float>()));
+      sum.add_part(text.mean, weight);
     }
     first += batch.lengths[2 * i] + batch.lengths[2 * i + 1];
   }
-  const Tensor value = ctx.empty({1});
-  *value.data<float>() = static_cast<float>(sum);
-  if (Tape* const tape = ctx.tape(); tape != nullptr && !parts.empty())
-    tape->record(&slopes_backward, SlopesNode{value, tape->keep<Tensor>(parts), tape->keep<float>(slopes), parts.size()});
-  return value;
+  return sum.recorded(ctx);
 }
 
 }  // namespace vitrine

@@ -1,5 +1,6 @@
 #pragma once
-// Learning from pairs of answers, of which people preferred one: direct preference optimization and its relatives.
+// Learning from answers that people preferred: direct preference optimization and its relatives, from pairs or single answers.
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace vitrine {
 
-/// The section `dpo`, `cpo` or `orpo` of a training configuration.
+/// The section `dpo`, `cpo`, `orpo` or `kto` of a training configuration.
 struct PreferenceOptions {
   /// By z, how much more the model wants the chosen answer than the rejected one:
   ///   sigmoid  -log sigmoid(beta z)           arXiv:2305.18290, 2401.08417
@@ -18,14 +19,24 @@ struct PreferenceOptions {
   ///   ipo      (z - 1 / (2 beta))²            arXiv:2310.12036
   ///   simpo    -log sigmoid(beta z - gamma)   arXiv:2405.14734
   ///   odds     -beta log sigmoid(z)           arXiv:2403.07691
-  enum class Loss : uint8_t { sigmoid, hinge, ipo, simpo, odds };
+  /// Of unpaired examples, by z, how much more the model wants the answer than the reference does:
+  ///   kto       desirable: 1 - sigmoid(beta (z - kl)), other: sigmoid(beta (z - kl))   arXiv:2402.01306
+  ///   apo_zero  the same without kl                                                     arXiv:2408.06266
+  /// with kl = max(0, mean log p - log p_ref of each prompt with the answer of another example).
+  enum class Loss : uint8_t { sigmoid, hinge, ipo, simpo, odds, kto, apo_zero };
   std::string section = "dpo";
   Loss loss = Loss::sigmoid;
-  double beta = 0.1;        // above 0
-  bool reference = true;    // log p(answer) counts beyond that of the model that learning began from
-  double gamma = 0;         // of simpo: by how much the chosen answer is to be ahead
-  double nll = 0;           // what the cross-entropy of the chosen answers counts for beside the loss
-  bool nll_prompt = false;  // the prompt's tokens are part of it
+  double beta = 0.1;                      // above 0
+  bool reference = true;                  // log p(answer) counts beyond that of the model that learning began from
+  double gamma = 0;                       // of simpo: by how much the chosen answer is to be ahead
+  double nll = 0;                         // what the cross-entropy of the chosen answers counts for beside the loss
+  bool nll_prompt = false;                // the prompt's tokens are part of it
+  double desirable = 1, undesirable = 1;  // of unpaired examples: what the loss of one counts for
+
+  /// Whether the data are unpaired preferences, not pairs.
+  bool unpaired() const { return loss == Loss::kto || loss == Loss::apo_zero; }
+  /// Whether the loss of a pair or example depends on the others of its step (PreferenceTotals).
+  bool needs_totals() const { return nll > 0 || loss == Loss::kto; }
 
   /// Whether an answer's log p is the mean over its tokens, not their sum.
   bool averaged() const { return loss == Loss::ipo || loss == Loss::simpo || loss == Loss::odds; }
@@ -35,11 +46,26 @@ struct PreferenceOptions {
 /// What may not change in a run: "beta 0.1", or with more where it is not dpo's first loss.
 std::string preference_text(const PreferenceOptions& options);
 
-/// Over pairs: sums, or means where they were divided. A reward is beta · log p(answer), beyond the reference's where there is
-/// one; of simpo, orpo and cpo's ipo with the mean over the answer's tokens.
+/// Sums over pairs or examples, or means over those that have a number. A reward is beta · log p(answer), beyond the reference's
+/// where there is one; of simpo, orpo and cpo's ipo with the mean over the answer's tokens.
 struct PreferenceReport {
-  double chosen_reward = 0, rejected_reward = 0;
-  double accuracy = 0;  // pairs whose chosen answer has the higher reward
+  double chosen_reward = 0, rejected_reward = 0;  // of unpaired examples: desirable, and not
+  double accuracy = 0;                            // pairs whose chosen answer has the higher reward
+  double chosen = 0, rejected = 0;                // answers of each kind, never divided
+  double kl = 0;                                  // of kto
+};
+/// The means of sums.
+PreferenceReport means_of(PreferenceReport sums);
+
+/// What the loss of one pair or example depends on beyond itself: over all that the loss is a mean over, whatever parts it has.
+struct PreferenceTotals {
+  double sums[3] = {};  // pairs or examples; nll_rows(); of prompts with the answers of other examples, log p - log p_ref
+
+  double rows_by_pair() const { return sums[1] / std::max(1.0, sums[0]); }
+  double kl() const {
+    const double mean = sums[2] / std::max(1.0, sums[0]);
+    return mean < 0 ? 0 : mean;  // NaN stays
+  }
 };
 
 /// log p(answer | prompt) of each sequence: the sum over its scored rows.
@@ -53,16 +79,17 @@ std::vector<double> sequence_logprobs(Context& ctx, const Tensor& x, const Head&
 /// Rows of the batch's chosen answers over which PreferenceOptions::nll is a mean; 0 where it does not count.
 int64_t nll_rows(const Batch& batch, const PreferenceOptions& options);
 
-/// The mean of the loss over the batch's pairs, where batch.reference has log p_ref of each sequence if options.reference.
+/// The mean of the loss over the batch's pairs or unpaired examples, where batch.reference has log p_ref of each sequence if
+/// options.reference.
 ///   z = s(chosen) - s(rejected),   s = log p - log p_ref,  divided by the answer's tokens where averaged();
 ///   of odds: s = log(p / (1 - p)) of p = exp(mean log p)
-/// and the cross-entropy of the chosen answers times options.nll.
+/// and the cross-entropy of the chosen answers times options.nll. Of unpaired examples, each has one sequence, and z = s.
 ///
-/// rows_by_pair  nll_rows() of the whole step over its pairs: the cross-entropy is a mean over tokens, whatever parts a step has
-/// returns       one number [1]; `report` gets the sums over the pairs
+/// totals   of the whole step: the cross-entropy is a mean over all of its tokens, and kl one over its examples
+/// returns  one number [1]; `report` gets the sums
 ///
 /// Backward: x, W, bias. Errors: as cross_entropy.
 Tensor preference_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& options,
-                       double rows_by_pair, PreferenceReport& report);
+                       const PreferenceTotals& totals, PreferenceReport& report);
 
 }  // namespace vitrine

@@ -118,6 +118,21 @@ void TrainRun::name_special_tokens() {
   static_cast<void>(engine.end_tokens());  // what the checkpoints would be refused for is refused now
 }
 
+BatchOptions TrainRun::data_options(bool validation) {
+  BatchOptions options{.sequence_length = config_.sequence_length,
+                       .batch = config_.policy ? Rollouts::prompts_of_batch(config_, comm_.size()) : config_.batch / comm_.size(),
+                       .seed = config_.seed,
+                       .documents = config_.documents,
+                       .rank = comm_.rank(),
+                       .ranks = comm_.size(),
+                       .shuffle = !validation,
+                       .whole = !validation && learner_.engine().shape().router_loss > 0 && !config_.distill};
+  if (config_.preference && config_.preference->loss == PreferenceOptions::Loss::kto)
+    options.together =
+        validation ? validation_->parts()[0].data.documents() : static_cast<uint64_t>(config_.batch * config_.accumulate);
+  return options;
+}
+
 void TrainRun::open_data() {
   const Engine& engine = learner_.engine();
   const ModelShape shape = engine.shape();
@@ -144,19 +159,13 @@ void TrainRun::open_data() {
   } catch (const InputError& error) {
     throw InputError(config_.path + ": data.train: " + error.what());
   }
-  source_.emplace(*data_, BatchOptions{.sequence_length = config_.sequence_length,
-                                       .batch = config_.policy ? Rollouts::prompts_of_batch(config_, comm_.size())
-                                                               : config_.batch / comm_.size(),
-                                       .seed = config_.seed,
-                                       .documents = config_.documents,
-                                       .rank = comm_.rank(),
-                                       .ranks = comm_.size(),
-                                       .whole = learner_.engine().shape().router_loss > 0 && !config_.distill});
   if (config_.eval_every > 0) validation_.emplace(std::vector<DataPart>{{open(config_.validation_data)}});
   check_contents();
+  source_.emplace(*data_, data_options(false));
   if (Teachers::wanted(config_)) teachers_.emplace(config_, learner_, *data_);
   if (config_.preference) {
-    if (config_.preference->reference) reference_.emplace(config_.out);
+    if (config_.preference->reference)
+      reference_.emplace(config_.out, data_options(false), validation_ ? data_options(true) : BatchOptions());
     learner_.set_preference(*config_.preference);
   }
   if (config_.policy) rollouts_.emplace(config_, learner_, *data_);
@@ -210,13 +219,17 @@ void TrainRun::check_contents() const {
     if (mix == nullptr) continue;
     for (const DataPart& part : mix->parts()) {
       const std::string where = config_.path + ": " + part.data.path();
-      const bool pairs = part.data.content() == DataContent::preferences;
-      if (pairs && !config_.preference)
-        throw InputError(where + " holds preferences. Set dpo: {beta: 0.1} to learn from them, or name other data");
-      if (!pairs && config_.preference)
+      const bool pairs = part.data.content() == DataContent::preferences, unpaired = part.data.content() == DataContent::unpaired;
+      if ((pairs || unpaired) && !config_.preference)
+        throw InputError(where + " holds " + (pairs ? "preferences. Set dpo" : "unpaired preferences. Set kto") +
+                         ": {beta: 0.1} to learn from them, or name other data");
+      if (config_.preference && !(config_.preference->unpaired() ? unpaired : pairs))
         throw InputError(where + " holds " + content_name(part.data.content()) + ", and " + config_.preference->section +
-                         " learns from preferences. `vitrine data --preferences` makes them from " +
-                         "{\"prompt\", \"chosen\", \"rejected\"} lines");
+                         (config_.preference->unpaired()
+                              ? " learns from unpaired preferences. `vitrine data --unpaired-preferences` makes them from "
+                                "{\"prompt\", \"completion\", \"label\"} or {\"prompt\", \"chosen\", \"rejected\"} lines"
+                              : " learns from preferences. `vitrine data --preferences` makes them from "
+                                "{\"prompt\", \"chosen\", \"rejected\"} lines"));
       const bool prompts = part.data.content() == DataContent::prompts;
       if (prompts && !config_.policy)
         throw InputError(where +
@@ -256,8 +269,8 @@ void TrainRun::check_sizes() {
   activations += static_cast<double>(rows) * by_row;
   check_memory(config_, activations * comm_.on_this_machine(),
                "the activations and tokens of batches of " + std::to_string(config_.batch) +
-                   (config_.preference ? " pairs of sequences of " : " sequences of ") + std::to_string(config_.sequence_length) +
-                   " tokens",
+                   (source_->rows_per_window() > config_.sequence_length ? " pairs of sequences of " : " sequences of ") +
+                   std::to_string(config_.sequence_length) + " tokens",
                std::string("Lower batch or sequence_length") + (config_.recompute ? "" : ", or set recompute: true"));
   steps_ = config_.steps;
   if (steps_ == 0)

@@ -26,13 +26,7 @@ void TrainRun::measure_what_is_due() {
 
 // Returns false if it was stopped before the end; then nothing is known.
 bool TrainRun::evaluate(Line& line) {
-  BatchSource source(validation_->parts()[0].data, {.sequence_length = config_.sequence_length,
-                                                    .batch = config_.batch / comm_.size(),
-                                                    .seed = config_.seed,
-                                                    .documents = config_.documents,
-                                                    .rank = comm_.rank(),
-                                                    .ranks = comm_.size(),
-                                                    .shuffle = false});
+  const BatchSource source(validation_->parts()[0].data, data_options(true));
   // By tokens the same windows are measured whatever a batch is.
   const auto asked = static_cast<uint64_t>(ceil_div(config_.eval_tokens, config_.sequence_length));
   const uint64_t windows = asked > 0 ? std::min(asked, source.windows_per_epoch()) : source.windows_per_epoch();
@@ -45,37 +39,38 @@ bool TrainRun::evaluate(Line& line) {
     const uint64_t from = static_cast<uint64_t>(i * config_.batch) + before;
     batch.first_row = before * static_cast<uint64_t>(source.rows_per_window());
     for (uint64_t window = from; window < std::min(from + own, windows); ++window) source.add_window({0, window}, batch);
-    return batch;
-  };
-  std::optional<double> rows_by_pair;  // of all pairs, whatever a batch is
-  if (config_.preference && config_.preference->nll > 0) {
-    double counts[2] = {};
-    for (int64_t i = 0; i < batches; ++i) {
-      const Batch batch = batch_at(i);
-      counts[0] += static_cast<double>(nll_rows(batch, *config_.preference));
-      counts[1] += static_cast<double>(batch.pairs.size());
-    }
-    comm_.all_reduce(counts);
-    rows_by_pair = counts[0] / std::max(1.0, counts[1]);
-  }
-  double sums[7] = {};  // loss, and scored tokens or pairs; of the averaged weights; preferences
-  for (int64_t i = 0; i < batches; ++i) {
-    if (any(stop_here())) return false;
-    Batch batch = batch_at(i);
     if (reference_) reference_->add_to(batch, true);
     if (masker_)
       masker_->hide(batch, kValidationMasks,
                     static_cast<uint64_t>(i * config_.batch * config_.sequence_length) + batch.first_row);
-    for (const bool averaged : {false, true}) {
-      if (averaged && !config_.ema) continue;
-      const Learner::Sum part = learner_.evaluate(batch, averaged, rows_by_pair);
-      sums[averaged ? 2 : 0] += part.loss;
-      sums[averaged ? 3 : 1] += static_cast<double>(part.tokens);
-      if (averaged) continue;
-      sums[4] += part.preference.chosen_reward;
-      sums[5] += part.preference.rejected_reward;
-      sums[6] += part.preference.accuracy;
+    return batch;
+  };
+  PreferenceTotals totals[2];  // of all pairs, whatever a batch is; of the averaged weights
+  double sums[9] = {};         // loss, and scored tokens or pairs; of the averaged weights; preferences
+  for (const bool first_pass : {true, false}) {
+    if (first_pass && !(config_.preference && config_.preference->needs_totals())) continue;
+    for (int64_t i = 0; i < batches; ++i) {
+      if (any(stop_here())) return false;
+      const Batch batch = batch_at(i);
+      for (const bool averaged : {false, true}) {
+        if (averaged && !config_.ema) continue;
+        if (first_pass) {
+          learner_.add_totals(batch, totals[averaged ? 1 : 0], averaged);
+          continue;
+        }
+        const Learner::Sum part = learner_.evaluate(batch, averaged, totals[averaged ? 1 : 0]);
+        sums[averaged ? 2 : 0] += part.loss;
+        sums[averaged ? 3 : 1] += static_cast<double>(part.tokens);
+        if (averaged) continue;
+        sums[4] += part.preference.chosen_reward;
+        sums[5] += part.preference.rejected_reward;
+        sums[6] += part.preference.accuracy;
+        sums[7] += part.preference.chosen;
+        sums[8] += part.preference.rejected;
+      }
     }
+    if (first_pass)
+      for (PreferenceTotals& one : totals) comm_.all_reduce(one.sums);
   }
   comm_.all_reduce(sums);
   if (sums[1] == 0)
@@ -83,7 +78,7 @@ bool TrainRun::evaluate(Line& line) {
   const double loss = sums[0] / sums[1];
   const bool best = progress_.best_step == 0 || loss < progress_.best_loss;
   line["val_loss"] = loss;
-  if (config_.preference) add_preference("val_", {sums[4] / sums[1], sums[5] / sums[1], sums[6] / sums[1]}, line);
+  if (config_.preference) add_preference("val_", means_of({sums[4], sums[5], sums[6], sums[7], sums[8], totals[0].kl()}), line);
   const TokenData& data = validation_->parts()[0].data;
   if (data.text_bytes() > 0 && !data.masked() && !masker_) {
     const uint64_t first_ones = config_.documents ? data.documents() : 1;  // which are never scored

@@ -28,19 +28,20 @@ void TrainRun::add_layers(const StepReport& report, const LayerWatch& watch, Lin
     line["layer_activation"][norm.name] = {{"before", norm.before ? json(*norm.before) : Line()}, {"after", json(norm.after)}};
 }
 
-void TrainRun::add_preference(const std::string& prefix, const PreferenceReport& report, Line& line) {
-  line[prefix + "reward_chosen"] = report.chosen_reward;
-  line[prefix + "reward_rejected"] = report.rejected_reward;
-  line[prefix + "reward_margin"] = report.chosen_reward - report.rejected_reward;
-  line[prefix + "reward_accuracy"] = report.accuracy;
+void TrainRun::add_preference(const std::string& prefix, const PreferenceReport& report, Line& line) const {
+  if (report.chosen > 0) line[prefix + "reward_chosen"] = report.chosen_reward;
+  if (report.rejected > 0) line[prefix + "reward_rejected"] = report.rejected_reward;
+  if (report.chosen > 0 && report.rejected > 0) line[prefix + "reward_margin"] = report.chosen_reward - report.rejected_reward;
+  if (!config_.preference->unpaired()) line[prefix + "reward_accuracy"] = report.accuracy;
+  if (config_.preference->loss == PreferenceOptions::Loss::kto) line[prefix + "kl"] = report.kl;
 }
 
-// The reference of dpo: what an earlier process of the run computed, or computed now.
+// The reference of dpo and kto: what an earlier process of the run computed, or computed now.
 void TrainRun::find_reference() {
   if (!reference_) return;
   const DataMix* const validation = validation_ ? &*validation_ : nullptr;
-  if (checkpoint_ >= 0) return reference_->read(*data_, validation, config_.sequence_length);
-  result_.stopped = !reference_->compute(learner_, *data_, validation, config_.sequence_length, [&](double share) {
+  if (checkpoint_ >= 0) return reference_->read(*data_, validation);
+  result_.stopped = !reference_->compute(learner_, *data_, validation, [&](double share) {
     if (first() && events_.referred) events_.referred(share);
     return !any(stop_here());
   });
@@ -107,7 +108,9 @@ TrainResult TrainRun::go() {
     step_seconds += took;
     comm_seconds += waited;
     double flop = 0;
-    for (const Batch& batch : batches) flop += step_flop(learner_.parameters(), learner_.engine().model(), batch.lengths, frozen);
+    for (const Batch& batch : batches)
+      flop += step_flop(learner_.parameters(), learner_.engine().model(),
+                        batch.desirable.empty() ? batch.lengths : halves_of(batch, 0).lengths, frozen);
     progress_.step = report.step;
     progress_.tokens += report.tokens;
     progress_.position = source_->position();

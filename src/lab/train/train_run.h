@@ -49,6 +49,7 @@ class TrainRun {
   void check_history() const;
   Learner make_learner();
   void name_special_tokens();
+  BatchOptions data_options(bool validation);
   void open_data();
   void check_contents() const;
   void keep_template();
@@ -71,7 +72,7 @@ class TrainRun {
   void answer_tasks(Line& line);
   void sample();
   void save();
-  static void add_preference(const std::string& prefix, const PreferenceReport& report, Line& line);
+  void add_preference(const std::string& prefix, const PreferenceReport& report, Line& line) const;
   void add_layers(const StepReport& report, const LayerWatch& watch, Line& line) const;
 
   const TrainConfig& config_;

@@ -93,6 +93,31 @@ TEST_F(ChatData, ReadsTheFormsOfFineTuning) {
   expect_refused({"data", scratch / "pairs.jsonl", "--as-messages", "--out", scratch / "no"}, {"--chat"});
 }
 
+TEST_F(ChatData, ReadsUnpairedPreferences) {
+  const std::string lines = R"({"prompt": "The fox", "completion": " ran.", "label": true})"
+                            "\n"
+                            R"({"prompt": "The fox", "completion": " sat.", "label": false})"
+                            "\n";
+  const std::string file = scratch.write("labels.jsonl", lines);
+  const Outcome made = vitrine({"data", file, "--unpaired-preferences", "--out", scratch / "labels", "--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Outcome shown = vitrine({"data", "--show", scratch / "labels/train", "--json"});
+  EXPECT_EQ(shown.json()["documents"][0]["label"], true);
+  EXPECT_EQ(shown.json()["documents"][1]["label"], false);
+  EXPECT_EQ(vitrine({"data", "--check", scratch / "labels/train", "--json"}).json()["scored"], made.json()["train"]["scored"]);
+  const std::string text = vitrine({"data", "--show", scratch / "labels/train"}).out;
+  EXPECT_CONTAINS(text, "example 0, desirable: ");
+  EXPECT_CONTAINS(text, "The fox⟦ ran.<eos>⟧");
+  EXPECT_CONTAINS(text, "example 1, undesirable: ");
+  expect_refused({"data", file, "--out", scratch / "no"}, {"Read it with --unpaired-preferences"});
+  expect_refused({"data", file, "--unpaired-preferences", "--prompts", "--out", scratch / "no"}, {"--unpaired-preferences"});
+  ASSERT_EQ(vitrine({"data", scratch / "pairs.jsonl", "--unpaired-preferences", "--out", scratch / "unpaired"}).code, 0);
+  EXPECT_CONTAINS(vitrine({"data", "--show", scratch / "unpaired/train"}).out, "example 1, undesirable: ");
+  const Outcome kto = vitrine({"train", config("kto", scratch / "unpaired/train", "kto: {beta: 0.5}\naccumulate: 2\n")});
+  ASSERT_EQ(kto.code, 0) << kto.err;
+  EXPECT_TRUE(metrics_of(scratch / "kto")[0].contains("kl"));
+}
+
 TEST_F(ChatData, ReadsShards) {
   const auto line = [](const std::string& completion) {
     return R"({"prompt": "The fox", "completion": ")" + completion + "\"}\n";
@@ -127,7 +152,7 @@ TEST_F(ChatData, RefusesWhatDoesNotGoTogether) {
   expect_refused({"data", chats, "--chat", "--out", out}, {"has no chat template"});
   expect_refused({"data", chats, "--chat", "--preferences", "--out", out}, {"--preferences"});
   expect_refused({"data", chats, "--chat", "--key", "x", "--out", out}, {"--key"});
-  expect_refused({"data", chats, "--chat", "--tokenizer", "characters", "--out", out}, {"go with a model's tokenizer"});
+  expect_refused({"data", chats, "--chat", "--tokenizer", "characters", "--out", out}, {"--chat goes with a model's tokenizer"});
   expect_refused({"data", chats, "--template", scratch / "chat.jinja", "--out", out}, {"--template goes with --chat"});
   expect_refused({"data", "--show", scratch / "nothing"}, {"index.json"});
   expect_refused({"data", scratch / "pairs.jsonl", "--chat", "--template", scratch / "chat.jinja", "--out", out},

@@ -212,7 +212,8 @@ TEST_F(Conversations, FilesKeepTheMasks) {
   EXPECT_CONTAINS(damaged("00000.tokens", shard.substr(0, shard.size() - 8)), "Was it copied completely?");
   std::string other = index;
   other.replace(other.find("conversations"), 13, "monologues");
-  EXPECT_CONTAINS(damaged("index.json", other), "expected \"conversations\", \"preferences\" or \"prompts\"");
+  EXPECT_CONTAINS(damaged("index.json", other),
+                  "expected \"conversations\", \"preferences\", \"prompts\" or \"unpaired_preferences\"");
   EXPECT_CONTAINS(message_of<InputError>([&] { prepare("{\"messages\": [1]}\n", "bad"); }),
                   "lines.jsonl line 1: \"messages\" holds 1");
   EXPECT_FALSE(std::filesystem::exists(scratch / "bad"));

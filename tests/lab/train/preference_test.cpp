@@ -304,7 +304,8 @@ TEST_F(DpoRun, LearnsAndGoesOnToTheSameBits) {
   EXPECT_CONTAINS(message_of<InputError>([&] { train(config("cut", "dpo: {beta: 0.3}\n"), true); }),
                   "the run has dpo \"beta 0.2\", and the configuration now says \"beta 0.3\"");
   std::filesystem::remove(scratch / "cut/reference.safetensors");
-  EXPECT_CONTAINS(message_of<FileError>([&] { train(config("cut"), true); }), "is missing: it holds the reference of dpo");
+  EXPECT_CONTAINS(message_of<FileError>([&] { train(config("cut"), true); }),
+                  "is missing: it holds the log-probabilities of the reference model");
 }
 
 // Without a reference there is nothing to compute before the first step, and nothing to keep.

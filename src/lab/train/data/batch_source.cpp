@@ -12,7 +12,7 @@
 namespace vitrine {
 namespace {
 
-enum Purpose : uint64_t { kShuffle, kShift };  // of the random numbers of an epoch
+enum Purpose : uint64_t { kShuffle, kShift, kGroups };  // of the random numbers of an epoch
 
 uint64_t draw(uint64_t seed, uint64_t epoch, Purpose purpose) {
   const auto words = philox(seed, epoch, purpose);
@@ -29,7 +29,11 @@ Batch part_of(const Batch& batch, size_t first, size_t n, size_t row, size_t row
   part.lengths = copy(batch.lengths, first, n);
   part.first_row = batch.first_row + row;
   part.sampled = batch.sampled;
-  if (!batch.pairs.empty()) part.pairs = copy(batch.pairs, first / 2, n / 2);
+  if (!batch.pairs.empty()) {
+    const size_t each = batch.lengths.size() / batch.pairs.size();
+    part.pairs = copy(batch.pairs, first / each, n / each);
+    if (!batch.desirable.empty()) part.desirable = copy(batch.desirable, first / each, n / each);
+  }
   if (!batch.reference.empty()) part.reference = copy(batch.reference, first, n);
   if (!batch.prompts.empty()) part.prompts = copy(batch.prompts, first, n);
   if (const PolicyTargets& policy = batch.policy; !policy.advantages.empty()) {
@@ -55,13 +59,36 @@ int64_t counted_in(const Batch& batch) {
   return batch.pairs.empty() ? scored_in(batch.labels) : static_cast<int64_t>(batch.pairs.size());
 }
 
+Batch halves_of(const Batch& batch, size_t which) {
+  if (which == 0 && batch.lengths.size() == batch.pairs.size()) return batch;
+  VITRINE_CHECK(batch.lengths.size() == 2 * batch.pairs.size(), "a pair has two sequences");
+  Batch half{.tokens = {}, .labels = {}, .lengths = {}, .first_row = batch.first_row, .pairs = batch.pairs};
+  half.desirable = batch.desirable;
+  size_t row = 0;
+  for (size_t i = 0; i < batch.lengths.size(); ++i) {
+    const auto rows = static_cast<size_t>(batch.lengths[i]);
+    const auto append = [&](const auto& from, auto& to) {
+      const auto begin = from.begin() + static_cast<std::ptrdiff_t>(row);
+      to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(rows));
+    };
+    if (i % 2 == which) {
+      append(batch.tokens, half.tokens);
+      append(batch.labels, half.labels);
+      half.lengths.push_back(batch.lengths[i]);
+      if (!batch.reference.empty()) half.reference.push_back(batch.reference[i]);
+    }
+    row += rows;
+  }
+  return half;
+}
+
 std::vector<Batch> parts_of(const Batch& batch, int64_t most) {
   const int64_t wanted = equal_part(static_cast<int64_t>(batch.tokens.size()), most);
   std::vector<Batch> parts;
   for (size_t first = 0, row = 0; first < batch.lengths.size();) {
     int64_t rows = 0;
     size_t n = 0;
-    const size_t together = batch.pairs.empty() ? 1 : 2;
+    const size_t together = batch.pairs.empty() ? 1 : batch.lengths.size() / batch.pairs.size();
     while (first + n < batch.lengths.size() && (rows < wanted || n % together != 0)) rows += batch.lengths[first + n++];
     parts.push_back(part_of(batch, first, n, row, static_cast<size_t>(rows)));
     first += n, row += static_cast<size_t>(rows);
@@ -94,14 +121,15 @@ BatchSource::BatchSource(const TokenData& data, const BatchOptions& options) : d
 
 // Which documents of masked data share a window.
 void BatchSource::pack() {
-  const bool pairs = data_.content() == DataContent::preferences, prompts = data_.content() == DataContent::prompts;
+  const bool pairs = data_.content() == DataContent::preferences, prompts = data_.content() == DataContent::prompts,
+             examples = data_.content() == DataContent::unpaired;
   starts_ = data_.document_starts(0, data_.tokens());
   starts_.push_back(data_.tokens());
   const auto most = static_cast<uint64_t>(options_.sequence_length);
   uint64_t rows = 0;
   for (uint64_t d = 0; d + 1 < starts_.size(); ++d) {
     const uint64_t scored = starts_[d + 1] - starts_[d] - 1, own = scored + (options_.whole && scored > 0 ? 1 : 0);
-    if (pairs && scored == 0)
+    if ((pairs || examples) && scored == 0)
       throw FileError(data_.path(),
                       "document " + std::to_string(d) + " has one token; a prompt with its answer has two at least");
     if (prompts && starts_[d + 1] - starts_[d] > most)
@@ -109,42 +137,80 @@ void BatchSource::pack() {
                        " tokens; sequence_length is " + std::to_string(most) + ". Raise it, or leave the prompt out");
     if (scored > most) ++cut_;
     const uint64_t kept = std::min(own, most);
-    if (prompts || (pairs ? d % 2 == 0 : packed_.empty() || rows + kept > most)) {
+    if (prompts || examples || (pairs ? d % 2 == 0 : packed_.empty() || rows + kept > most)) {
       packed_.push_back(d);
       rows = 0;
     }
     rows += kept;
   }
   windows_ = packed_.size();
+  if (options_.together > 0) windows_ = ceil_div(windows_, options_.together) * options_.together;
   packed_.push_back(starts_.size() - 1);
   if (windows_ == 0) throw InputError(data_.path() + ": holds no document to learn from");
 }
 
 void BatchSource::add_documents(uint64_t window, Batch& batch) const {
+  if (data_.content() == DataContent::unpaired) return add_example(window, batch);
+  if (data_.content() == DataContent::prompts) return add_prompt(packed_[window], batch);
   if (data_.content() == DataContent::preferences) batch.pairs.push_back(packed_[window] / 2);
-  if (data_.content() == DataContent::prompts) {
-    const uint64_t d = packed_[window], tokens = starts_[d + 1] - starts_[d];
-    batch.prompts.push_back(d);
-    batch.lengths.push_back(static_cast<int64_t>(tokens));
-    batch.tokens.resize(batch.tokens.size() + tokens);
-    data_.read(starts_[d], std::span(batch.tokens).last(tokens));
-    batch.labels.resize(batch.tokens.size(), kNotScored);
-    return;
-  }
+  for (uint64_t d = packed_[window]; d < packed_[window + 1]; ++d) add_scored(d, batch);
+}
+
+void BatchSource::add_prompt(uint64_t document, Batch& batch) const {
+  const uint64_t tokens = starts_[document + 1] - starts_[document];
+  batch.prompts.push_back(document);
+  batch.lengths.push_back(static_cast<int64_t>(tokens));
+  batch.tokens.resize(batch.tokens.size() + tokens);
+  data_.read(starts_[document], std::span(batch.tokens).last(tokens));
+  batch.labels.resize(batch.tokens.size(), kNotScored);
+}
+
+// A document with what of it is scored, or its prompt with the answer of another one.
+void BatchSource::add_scored(uint64_t document, Batch& batch, std::optional<uint64_t> answer_of) const {
   std::vector<int32_t> ids;
   std::vector<uint8_t> scored;
-  for (uint64_t d = packed_[window]; d < packed_[window + 1]; ++d) {
-    const uint64_t tokens = starts_[d + 1] - starts_[d], own = options_.whole ? tokens : tokens - 1;
-    const uint64_t rows = std::min(own, static_cast<uint64_t>(options_.sequence_length)), read = std::min(rows + 1, tokens);
-    if (tokens < 2) continue;
-    ids.resize(read);
-    scored.resize(read);
-    data_.read(starts_[d], ids);
-    data_.read_scored(starts_[d], scored);
-    batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(rows));
-    for (uint64_t i = 1; i <= rows; ++i) batch.labels.push_back(i < read && scored[i] != 0 ? ids[i] : kNotScored);
-    batch.lengths.push_back(static_cast<int64_t>(rows));
-  }
+  const auto append = [&](uint64_t d, bool answer) {
+    std::vector<int32_t> own(starts_[d + 1] - starts_[d]);
+    std::vector<uint8_t> marks(own.size());
+    data_.read(starts_[d], own);
+    data_.read_scored(starts_[d], marks);
+    const auto border = answer_of ? std::find(marks.begin(), marks.end(), 1) - marks.begin() : 0;
+    ids.insert(ids.end(), own.begin() + (answer ? border : 0), answer ? own.end() : own.begin() + border);
+    scored.insert(scored.end(), marks.begin() + (answer ? border : 0), answer ? marks.end() : marks.begin() + border);
+  };
+  if (answer_of) append(document, false);
+  append(answer_of.value_or(document), true);
+  const uint64_t tokens = ids.size(), own = options_.whole ? tokens : tokens - 1;
+  const uint64_t rows = std::min(own, static_cast<uint64_t>(options_.sequence_length));
+  if (tokens < 2) return;
+  batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(rows));
+  for (uint64_t i = 1; i <= rows; ++i) batch.labels.push_back(i < tokens && scored[i] != 0 ? ids[i] : kNotScored);
+  batch.lengths.push_back(static_cast<int64_t>(rows));
+}
+
+// The document of a window of unpaired preferences.
+uint64_t BatchSource::example(uint64_t window) const {
+  const uint64_t documents = starts_.size() - 1, number = window % documents;
+  if (options_.together == 0 || !options_.shuffle) return number;
+  return Permutation(documents, draw(options_.seed, 0, kGroups))(number);
+}
+
+void BatchSource::add_example(uint64_t window, Batch& batch) const {
+  const uint64_t document = example(window), together = options_.together;
+  batch.pairs.push_back(window);
+  batch.desirable.push_back(data_.desirable(starts_[document]) ? 1 : 0);
+  add_scored(document, batch);
+  if (together == 0) return;
+  const uint64_t first = window / together * together;
+  add_scored(document, batch, example(first + (window - first + together - 1) % together));
+}
+
+// The number of the window at that place.
+uint64_t BatchSource::ordered(DataPosition place) const {
+  if (!options_.shuffle) return place.next;
+  const uint64_t together = std::max<uint64_t>(1, options_.together);
+  const Permutation order(windows_ / together, draw(options_.seed, place.epoch, kShuffle));
+  return order(place.next / together) * together + place.next % together;
 }
 
 uint64_t BatchSource::batches_per_epoch() const {
@@ -161,10 +227,7 @@ void BatchSource::seek(DataPosition position) {
 
 void BatchSource::add_window(DataPosition place, Batch& batch) const {
   const auto length = static_cast<uint64_t>(options_.sequence_length);
-  if (data_.masked()) {
-    const Permutation order(windows_, draw(options_.seed, place.epoch, kShuffle));
-    return add_documents(options_.shuffle ? order(place.next) : place.next, batch);
-  }
+  if (data_.masked()) return add_documents(ordered(place), batch);
   uint64_t first = place.next * length;
   if (options_.shuffle) {
     const uint64_t room = data_.tokens() - 1 - windows_ * length;  // for the first window's begin

@@ -109,6 +109,11 @@ class Lines {
       throw InputError("has " + named_keys(json) + ", the form " + form.expected + "; the files begin with the form " +
                        options_.form->expected + ". Prepare each form by itself; training mixes several folders");
     if (options_.content == DataContent::preferences) return preferences(json);
+    if (&form == &kUnpairedForm) return {labeled(completion(json), label_of(json))};
+    if (options_.content == DataContent::unpaired) {
+      std::vector<MaskedDocument> both = answers(json);
+      return {labeled(std::move(both[0]), true), labeled(std::move(both[1]), false)};
+    }
     if (options_.content == DataContent::prompts) return {prompt(json)};
     if (&form == &kMessagesForm) return conversation(checked(json.at("messages"), "messages"), json);
     if (&form == &kShareGptForm) return conversation(messages_of_sharegpt(json), json);
@@ -196,7 +201,22 @@ class Lines {
     return one;
   }
 
-  std::vector<MaskedDocument> preferences(const OrderedJson& json) const {
+  static bool label_of(const OrderedJson& json) {
+    const OrderedJson& label = json.at("label");
+    if (!label.is_boolean())
+      throw InputError("\"label\" is " + some_of(label) + "; expected true for a desirable completion, false for another");
+    return label.get<bool>();
+  }
+
+  // With all of the answer marked, and the label (ShardHeader).
+  static MaskedDocument labeled(MaskedDocument one, bool desirable) {
+    std::fill(std::find(one.scored.begin() + 1, one.scored.end(), 1), one.scored.end(), 1);
+    one.scored[0] = desirable ? 1 : 0;
+    return one;
+  }
+
+  // The prompt with the chosen answer, and with the rejected one.
+  std::vector<MaskedDocument> answers(const OrderedJson& json) const {
     const OrderedJson &chosen = json.at("chosen"), &rejected = json.at("rejected");
     const OrderedJson prompt = json.contains("prompt") ? json.at("prompt") : OrderedJson();
     std::vector<MaskedDocument> pair;
@@ -227,12 +247,17 @@ class Lines {
         pair.push_back(answered(there(format_), before, own, tools_of(json)));
       }
     }
-    // Both are compared from the same token on.
+    require_answer(pair[0], "chosen");
+    require_answer(pair[1], "rejected");
+    return pair;
+  }
+
+  // Both are compared from the same token on.
+  std::vector<MaskedDocument> preferences(const OrderedJson& json) const {
+    std::vector<MaskedDocument> pair = answers(json);
     const auto first = [](const MaskedDocument& d) { return std::find(d.scored.begin(), d.scored.end(), 1) - d.scored.begin(); };
     const std::ptrdiff_t from = std::min(first(pair[0]), first(pair[1]));
     for (MaskedDocument& one : pair) std::fill(one.scored.begin() + from, one.scored.end(), 1);
-    require_answer(pair[0], "chosen");
-    require_answer(pair[1], "rejected");
     return pair;
   }
 

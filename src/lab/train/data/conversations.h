@@ -1,5 +1,5 @@
 #pragma once
-// Objects of JSON that hold conversations, preferences or prompts, as ids with the part marked that is learned.
+// Objects of JSON that hold conversations, preferences (in pairs or not) or prompts, as ids with the part marked that is learned.
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +38,8 @@ struct LineReading {
 ///                        marked: texts or messages as with completions, from where the first of the two differs from the prompt.
 ///                        A prompt may be missing or be a text beside whole conversations: what these two have in common, up to
 ///                        the last turns, is the prompt.
+/// unpaired preferences   a document for each answer, which is marked as a completion is; the first mark is the label. Pairs of
+///                        answers give two: the chosen one is desirable, the rejected one is not.
 /// prompts                {"prompt": …} and whatever else a reward reads: a document in which nothing is marked. A text is
 ///                        tokenized as that of completions, messages go through the template up to where the assistant answers.
 ///

@@ -18,15 +18,21 @@ struct DataForm {
   const char* expected;  // the object, for messages
 };
 inline constexpr DataForm kDataForms[] = {
+    // where several fit an object, the first is meant
+    {"unpaired preferences",
+     DataContent::unpaired,
+     {"prompt", "completion", "label"},
+     R"({"prompt": …, "completion": …, "label": true})"},
     {"messages", DataContent::conversations, {"messages"}, R"({"messages": [{"role": "user", "content": "…"}, …]})"},
     {"prompt and completion", DataContent::conversations, {"prompt", "completion"}, R"({"prompt": …, "completion": …})"},
     {"Alpaca", DataContent::conversations, {"instruction", "output"}, R"({"instruction": "…", "input": "…", "output": "…"})"},
     {"ShareGPT", DataContent::conversations, {"conversations"}, R"({"conversations": [{"from": "human", "value": "…"}, …]})"},
     {"preferences", DataContent::preferences, {"chosen", "rejected"}, R"({"prompt": …, "chosen": …, "rejected": …})"},
+    {"preferences", DataContent::unpaired, {"chosen", "rejected"}, R"({"prompt": …, "chosen": …, "rejected": …})"},
     {"prompts", DataContent::prompts, {"prompt"}, R"({"prompt": …})"},
 };
-inline constexpr const DataForm &kMessagesForm = kDataForms[0], &kCompletionForm = kDataForms[1], &kAlpacaForm = kDataForms[2],
-                                &kShareGptForm = kDataForms[3];
+inline constexpr const DataForm &kUnpairedForm = kDataForms[0], &kMessagesForm = kDataForms[1], &kCompletionForm = kDataForms[2],
+                                &kAlpacaForm = kDataForms[3], &kShareGptForm = kDataForms[4];
 
 /// An object. Errors: InputError for what is none, with the forms of that content.
 OrderedJson object_of(std::string_view json, DataContent content);

@@ -40,7 +40,7 @@ DataMix::DataMix(std::vector<DataPart> parts) : parts_(std::move(parts)) {
   double sum = 0;
   const DataPart& first = parts_[0];
   for (const DataPart& part : parts_) {
-    for (const DataContent alone : {DataContent::preferences, DataContent::prompts})
+    for (const DataContent alone : {DataContent::preferences, DataContent::prompts, DataContent::unpaired})
       if ((part.data.content() == alone) != (first.data.content() == alone))
         throw InputError(part.data.path() + " holds " + content_name(part.data.content()) + ", and " + first.data.path() + " " +
                          content_name(first.data.content()) + "; " + content_name(alone) + " are not mixed with anything else");
@@ -76,7 +76,9 @@ std::string DataMix::weights_text() const {
   return text;
 }
 
-uint64_t DataMix::first_pair(size_t part) const { return first_document(part) / 2; }
+uint64_t DataMix::first_pair(size_t part) const {
+  return first_document(part) / (parts_[0].data.content() == DataContent::preferences ? 2 : 1);
+}
 
 uint64_t DataMix::first_document(size_t part) const {
   uint64_t documents = 0;

@@ -18,21 +18,20 @@ struct DataPart {
 /// What a run learns from: one folder, or several that are mixed.
 class DataMix {
  public:
-  /// Errors: InputError for no part, for preferences or prompts beside other data, for weights that are not above 0, and for one
-  /// of less than 1/65536 of their sum.
+  /// Errors: InputError for no part, for preferences, unpaired ones or prompts beside other data, for weights that are not above
+  /// 0, and for one of less than 1/65536 of their sum.
   explicit DataMix(std::vector<DataPart> parts);
 
   const std::vector<DataPart>& parts() const { return parts_; }
   double share(size_t part) const;
   /// The weights, for what depends on them: "3.0, 1.0"; empty for one part.
   std::string weights_text() const;
-  /// Of preferences: the number that the part's first pair has among those of all parts.
+  /// Of preferences: the number that the part's first pair, or unpaired example, has among those of all parts.
   uint64_t first_pair(size_t part) const;
   /// The number that the part's first document has among those of all parts.
   uint64_t first_document(size_t part) const;
   /// Of prompts: the line that one of all parts' documents was made from.
   std::string_view line(uint64_t document) const;
-  bool preferences() const { return parts_[0].data.content() == DataContent::preferences; }
   /// Of all parts together.
   uint64_t tokens() const;
   /// Two mixtures of the same data share it; that of one part is its own. Weights do not count.

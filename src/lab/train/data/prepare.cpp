@@ -354,7 +354,8 @@ Prepared prepare_data(const Tokenizer& tokenizer, ThreadPool& pool, const Prepar
       TokenDataWriter& to = aside ? *valid : train;
       for (const MaskedDocument& one : round.documents[i]) {
         to.add(one.ids, one.scored.empty() ? piece.text.size() : 0, one.scored);
-        scored[aside ? 1 : 0] += static_cast<uint64_t>(std::count(one.scored.begin(), one.scored.end(), 1));
+        const auto label = options.content == DataContent::unpaired && !one.scored.empty() ? 1 : 0;
+        scored[aside ? 1 : 0] += static_cast<uint64_t>(std::count(one.scored.begin() + label, one.scored.end(), 1));
         if (piece.ends) to.end_document();
       }
       if (options.content == DataContent::prompts) to.add_line(piece.text);

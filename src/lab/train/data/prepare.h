@@ -22,7 +22,7 @@ inline constexpr char kTemplateName[] = "chat_template.jinja";
 /// A number that two tokenizers share if every id stands for the same piece in both.
 uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
 
-/// The ids of a document of masked data, and which of them are scored.
+/// The ids of a document of masked data, and which of them are scored; of unpaired preferences, the first of these is the label.
 struct MaskedDocument {
   std::vector<int32_t> ids;
   std::vector<uint8_t> scored;

@@ -50,7 +50,7 @@ uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 }  // namespace
 
 const char* content_name(DataContent content) {
-  constexpr const char* kNames[] = {"text", "conversations", "preferences", "prompts"};
+  constexpr const char* kNames[] = {"text", "conversations", "preferences", "prompts", "unpaired_preferences"};
   return kNames[static_cast<size_t>(content)];
 }
 
@@ -116,10 +116,12 @@ TokenData TokenData::open(const std::string& dir) {
     throw FileError(where, "\"format\" is " + std::to_string(format) + "; this version reads 1 and 2");
   if (format == 2) {  // masked
     const std::string content = text(index, "content", where);
-    for (const DataContent one : {DataContent::conversations, DataContent::preferences, DataContent::prompts})
+    for (const DataContent one :
+         {DataContent::conversations, DataContent::preferences, DataContent::prompts, DataContent::unpaired})
       if (content == content_name(one)) data.content_ = one;
     if (!data.masked())
-      throw FileError(where, "\"content\" is \"" + content + "\"; expected \"conversations\", \"preferences\" or \"prompts\"");
+      throw FileError(where, "\"content\" is \"" + content +
+                                 "\"; expected \"conversations\", \"preferences\", \"prompts\" or \"unpaired_preferences\"");
   }
   data.vocab_size_ = static_cast<int64_t>(count(index, "vocab_size", INT32_MAX, where));
   data.id_bytes_ = data.vocab_size_ <= 65536 ? 2 : 4;
@@ -206,6 +208,19 @@ void TokenData::read_scored(uint64_t first, std::span<uint8_t> out) const {
   VITRINE_CHECK(first <= tokens_ && out.size() <= tokens_ - first, "tokens are read where there are some");
   if (!masked()) std::fill(out.begin(), out.end(), uint8_t{1});
   if (!masked() || out.empty()) return;
+  read_bits(first, out);
+  if (content_ != DataContent::unpaired) return;
+  for (const uint64_t label : document_starts(first, first + out.size())) out[label - first] = 0;
+}
+
+bool TokenData::desirable(uint64_t start) const {
+  VITRINE_CHECK(content_ == DataContent::unpaired && start < tokens_, "unpaired preferences have labels");
+  uint8_t bit = 0;
+  read_bits(start, {&bit, 1});
+  return bit != 0;
+}
+
+void TokenData::read_bits(uint64_t first, std::span<uint8_t> out) const {
   for (size_t number = shard_of(first), done = 0; done < out.size(); ++number) {
     const Shard& shard = *shards_[number];
     const uint64_t begin = first + done - shard.first_token;

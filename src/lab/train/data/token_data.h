@@ -18,13 +18,15 @@ enum class DataContent : uint8_t {
   conversations,  // a document is a conversation, of which the assistant's tokens are scored
   preferences,    // two documents are a pair: a prompt with the chosen answer, and with the rejected one; the answers are scored
   prompts,        // a document is a prompt, whose answer is the model's own; nothing is scored, and its line is kept
+  unpaired,       // a document is a prompt with an answer, which is scored, and has a label: whether the answer is desirable
 };
-/// As index.json has it: "text", "conversations", "preferences", "prompts".
+/// As index.json has it: "text", "conversations", "preferences", "prompts", "unpaired_preferences".
 const char* content_name(DataContent content);
 
 /// The first bytes of a shard; little-endian. Then come the ids, zeros up to a multiple of 8 bytes, and for each document the
 /// number of ids up to its end, as u64. A masked shard ends with a bit for each id, the lowest bit of a byte first: whether it is
-/// scored; then zeros up to a multiple of 8 bytes.
+/// scored; then zeros up to a multiple of 8 bytes. Of unpaired preferences, the bit of a document's first id, which nothing
+/// predicts, is the document's label.
 struct ShardHeader {
   char magic[8];        // "VITRTOK1"
   uint32_t id_bytes;    // 2 if vocab_size is at most 65536, else 4
@@ -73,6 +75,9 @@ class TokenData {
   /// The line of JSON that a prompt was made from.
   std::string_view line(uint64_t document) const;
 
+  /// Of unpaired preferences, the label of the document that begins at this id.
+  bool desirable(uint64_t start) const;
+
   /// The places in [first, end) at which a document begins, in order.
   std::vector<uint64_t> document_starts(uint64_t first, uint64_t end) const;
 
@@ -89,6 +94,7 @@ class TokenData {
   };
   static Shard open_shard(const std::string& path, const TokenData& expected);
   size_t shard_of(uint64_t token) const;
+  void read_bits(uint64_t first, std::span<uint8_t> out) const;
   [[noreturn]] void refuse_id(const Shard& shard, uint64_t token, uint32_t id) const;
 
   void open_lines(uint64_t checksum, const std::string& where);
