@@ -13,7 +13,6 @@ namespace {
 
 constexpr float kMuonA = 3.4445f, kMuonB = -4.7750f, kMuonC = 2.0315f;
 constexpr double kSmallestNorm = 1e-7;  // below it, u is not made longer
-constexpr size_t kRowsAtOnce = 14;      // of a symmetric product: what lies above the diagonal is computed in blocks of them
 constexpr size_t kStrip = 256;          // lines of the longer side that are packed at once
 constexpr size_t kTile = 16;            // of a transposition
 
@@ -22,10 +21,16 @@ size_t strip_lines(size_t block) { return ceil_div(kStrip, block) * block; }
 
 // Fills what lies above the diagonal of c [n, n] with what lies below.
 void mirror(float* c, size_t n) {
-  for (size_t i0 = 0; i0 < n; i0 += kTile)
-    for (size_t j0 = 0; j0 <= i0; j0 += kTile)
-      for (size_t i = i0; i < std::min(n, i0 + kTile); ++i)
-        for (size_t j = j0; j < std::min(i, j0 + kTile); ++j) c[j * n + i] = c[i * n + j];
+  size_t i0 = 0;
+  for (; i0 + kTile <= n; i0 += kTile)
+    for (size_t j0 = 0; j0 < i0; j0 += kTile)
+      for (size_t j = j0; j < j0 + kTile; ++j) {  // rows of a fixed length are written as vectors
+        float column[kTile];
+        for (size_t i = 0; i < kTile; ++i) column[i] = c[(i0 + i) * n + j];
+        for (size_t i = 0; i < kTile; ++i) c[j * n + i0 + i] = column[i];
+      }
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = i < i0 ? i / kTile * kTile : 0; j < i; ++j) c[j * n + i] = c[i * n + j];
 }
 
 // c [n, n] = a b for a product that is symmetric; a is [n, depth]. An operand without data is that of the product before, which
@@ -35,13 +40,12 @@ void symmetric_product(const Operand& a, const Operand& b, size_t n, size_t dept
   const PackedKernels& p = muon_kernels();
   if (a.data != nullptr) pack_a(p, a, n, depth, packed_a);
   if (b.data != nullptr) pack_b(p, b, depth, n, packed_b);
-  const size_t rows = ceil_div(kRowsAtOnce, p.rows) * p.rows;
   for (size_t t = 0; t < depth; t += p.depth) {
     const size_t here = std::min(p.depth, depth - t);
-    for (size_t first = 0; first < n; first += rows) {
-      const size_t end = std::min(n, first + rows), columns = std::min(n, ceil_div(end, p.columns) * p.columns);
-      p.multiply(packed_a + p.a_bytes(first, here), a.transposed, packed_b, end - first, columns, here, c + first * n, n, t > 0,
-                 {});
+    for (size_t j = 0; j < n; j += p.columns) {
+      const size_t first = j / p.rows * p.rows;
+      p.multiply(packed_a + p.a_bytes(first, here), a.transposed, packed_b + p.b_bytes(here, j), n - first,
+                 std::min(p.columns, n - j), here, c + first * n + j, n, t > 0, {});
     }
     packed_a += align_up(p.a_bytes(n, here));
     packed_b += align_up(p.b_bytes(here, n));
