@@ -1,6 +1,7 @@
 // Time of one training step, by the path that `vitrine train` takes: forward, backward, clipping, the optimizer; its share of
 // this machine's peak, and memory.
-//   bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] [--bf16-moments]
+//   bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute BLOCKS] [--bf16]
+//   [--bf16-moments]
 //     [--muon|--normuon|--soap] [--json]
 #include <sys/resource.h>
 
@@ -28,14 +29,15 @@ struct Options {
   std::string model;
   int64_t batch = 4, length = 64;
   int steps = 10, threads = 0;
-  bool recompute = false, bf16 = false, bf16_moments = false, json = false;
+  int64_t recompute = 0;
+  bool bf16 = false, bf16_moments = false, json = false;
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
 };
 
 int measure(const Options& o) {
   LearnerOptions options;
   options.clip = 1;
-  options.recompute = o.recompute;
+  options.recomputed_layers = o.recompute;
   options.threads = o.threads;
   options.optimizer.bf16_moments = o.bf16_moments;
   options.optimizer.kind = o.optimizer;
@@ -73,7 +75,7 @@ int measure(const Options& o) {
   }
   std::printf("model %s, %lld x %lld tokens, kernels %s, %d threads, products in %s%s\n", o.model.c_str(),
               static_cast<long long>(o.batch), static_cast<long long>(o.length), kernels().name, ctx.pool().threads(),
-              o.bf16 && kernels().packed_bf16.rows > 0 ? "bf16" : "f32", o.recompute ? ", blocks recomputed" : "");
+              o.bf16 && kernels().packed_bf16.rows > 0 ? "bf16" : "f32", o.recompute > 0 ? ", blocks recomputed" : "");
   std::printf("step %.2f ms (%.2f to %.2f; the first %.2f s), %.0f tokens/s\n", median * 1e3, times.front() * 1e3,
               times.back() * 1e3, first_s, static_cast<double>(rows) / median);
   std::printf("%.1f GFLOP a step, %.0f GFLOP/s, %.0f %% of the %.0f GFLOP/s that products in the caches reach\n", gflop,
@@ -97,8 +99,8 @@ int main(int argc, char** argv) {
       o.steps = std::atoi(argv[++i]);
     else if (arg == "--threads" && more)
       o.threads = std::atoi(argv[++i]);
-    else if (arg == "--recompute")
-      o.recompute = true;
+    else if (arg == "--recompute" && more)
+      o.recompute = std::atoll(argv[++i]);
     else if (arg == "--bf16")
       o.bf16 = true;
     else if (arg == "--bf16-moments")
@@ -117,7 +119,7 @@ int main(int argc, char** argv) {
   if (o.model.empty() || o.batch < 1 || o.length < 1 || o.steps < 1) {
     std::fprintf(
         stderr,
-        "usage: bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute] [--bf16] "
+        "usage: bench_training MODEL_DIRECTORY [--batch N] [--length N] [--steps N] [--threads N] [--recompute BLOCKS] [--bf16] "
         "[--bf16-moments] [--muon|--normuon|--soap] [--json]\n");
     return 2;
   }

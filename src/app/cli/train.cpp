@@ -114,6 +114,11 @@ TrainResult run_one(const TrainConfig& config, const TrainArguments& o, Comm& co
     log("{} parameters: {} for weights, gradients and the optimizer's state, about {} for a batch; {} tokens of data",
         grouped(s.parameters), bytes_text(s.state_bytes), bytes_text(s.activation_bytes),
         grouped(static_cast<int64_t>(s.data_tokens)));
+    if (config.memory > 0)
+      log("memory: {}: {} again in backward", bytes_text(config.memory),
+          s.recomputed_layers == 0   ? "no block runs"
+          : s.recomputed_layers == 1 ? "1 block runs"
+                                     : plural(s.recomputed_layers, "block") + " run");
     for (const TrainEvents::DataShare& d : s.data)
       if (s.data.size() > 1)
         log("data: {} of the sequences from {}, {} tokens, read {:.2f} times", percent(d.share), d.path,

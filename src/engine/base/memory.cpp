@@ -7,6 +7,9 @@
 #endif
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -91,6 +94,21 @@ std::string bytes_text(double bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.*f %s", unit == 0 ? 0 : 1, bytes, kUnits[unit]);
   return text;
+}
+
+std::optional<double> bytes_of(std::string_view text) {
+  double number = 0;
+  const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return {};
+  std::string unit;
+  for (const char c : text.substr(static_cast<size_t>(after - text.data())))
+    if (c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.empty() || unit == "b") return number;
+  static constexpr std::string_view kPrefixes = "kmgt";
+  const size_t power = kPrefixes.find(unit[0]) + 1;
+  const std::string_view rest = std::string_view(unit).substr(1);
+  if (power == 0 || (!rest.empty() && rest != "b" && rest != "ib")) return {};
+  return number * std::pow(rest == "b" ? 1000.0 : 1024.0, static_cast<double>(power));
 }
 
 }  // namespace vitrine

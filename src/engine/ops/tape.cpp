@@ -15,7 +15,7 @@ Tape::Sum Tape::contribute(const Tensor& t) {
   const bool fresh = t.grad()->data == nullptr;
   if (fresh) {
     t.grad()->data = room_for_gradient(t.bytes());
-    if (!recompute_) touched_.push_back(t.grad());
+    if (recomputed_ == 0) touched_.push_back(t.grad());
   }
   return {{t.grad()->data, t.dtype(), t.shape()}, fresh};
 }
@@ -87,7 +87,7 @@ void Tape::backward(Context& ctx, const Tensor& loss) {
 }
 
 void Tape::walk(Context& ctx) {
-  VITRINE_CHECK(!recompute_, "a tape that is walked again keeps its blocks");
+  VITRINE_CHECK(recomputed_ == 0, "a tape that is walked again keeps its blocks");
   Node* const end = last_;
   Tape* const recording = std::exchange(ctx.tape_, nullptr);
   run_back(ctx);

@@ -1,6 +1,7 @@
 #pragma once
 // What backward needs, recorded while ops run. Nodes are plain structs with a function pointer, in the tape's own arena.
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -31,15 +32,19 @@ class BackwardWatch {
 /// clear(); their gradients live in a third arena.
 class Tape {
  public:
-  /// recompute: keep each block's input alone and run the block again in backward. saved_budget: bytes for what backward could
-  /// also compute again, as logits; none where blocks are.
-  explicit Tape(bool recompute = false, size_t saved_budget = kSavedBytes)
-      : recompute_(recompute), saved_budget_(recompute ? 0 : saved_budget) {}
+  /// recomputed: of so many first blocks, keep the input alone and run the block again in backward. saved_budget: bytes for
+  /// what backward could also compute again, as logits; none where all blocks are.
+  explicit Tape(int64_t recomputed = 0, size_t saved_budget = kSavedBytes)
+      : recomputed_(recomputed), saved_budget_(saved_budget) {}
+  explicit Tape(bool recompute, size_t saved_budget = kSavedBytes) = delete;
+  static constexpr int64_t kAllBlocks = INT64_MAX;
   static constexpr size_t kSavedBytes = size_t{64} << 20;
 
-  bool recompute() const { return recompute_; }
+  /// From the next step on.
+  void recompute(int64_t blocks) { recomputed_ = blocks; }
+  bool recomputes(int layer) const { return layer < recomputed_; }
   /// Bytes of it that are left for allocate_saved().
-  size_t saved_budget() const { return saved_budget_ - saved_; }
+  size_t saved_budget() const { return recomputed_ == kAllBlocks ? 0 : saved_budget_ - saved_; }
   /// Memory within that budget. Its op gives it up with reuse_for_gradients() once backward has read it: gradients go there
   /// next, so that a step's memory hardly grows.
   void* allocate_saved(size_t bytes);
@@ -131,7 +136,7 @@ class Tape {
 
   void* room_for_gradient(size_t bytes);
 
-  bool recompute_;
+  int64_t recomputed_;
   size_t saved_budget_, saved_ = 0;
   Arena arena_, grads_;
   std::vector<Unused> unused_;      // released gradients
@@ -177,7 +182,7 @@ Tensor Context::checkpoint(Tensor (M::*block)(Context&, const Step&, int, Tensor
   if (layer < first_block_) return before;
   const Tensor x = entering(layer, before);
   if (tape_ != nullptr) tape_->mark_block(layer);
-  if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, x);
+  if (tape_ == nullptr || !tape_->recomputes(layer)) return (model.*block)(*this, step, layer, x);
   Tape* const tape = std::exchange(tape_, nullptr);
   Tensor inner;
   {
@@ -240,7 +245,7 @@ void Context::checkpoint(void (M::*block)(Context&, const Step&, int, std::array
   if (layer < first_block_) return;
   state[0] = entering(layer, state[0]);  // a block's stream comes first
   if (tape_ != nullptr) tape_->mark_block(layer);
-  if (tape_ == nullptr || !tape_->recompute()) return (model.*block)(*this, step, layer, state);
+  if (tape_ == nullptr || !tape_->recomputes(layer)) return (model.*block)(*this, step, layer, state);
   Tape* const tape = std::exchange(tape_, nullptr);
   StateNode<M, N> node{block, &model, &step, layer, state, state};
   {

@@ -126,7 +126,7 @@ LossGradients loss_gradients(Engine& engine, std::span<const std::vector<int32_t
   Context& ctx = engine.context();
   const auto frame = ctx.frame();
   Gradients gradients(*opened.model, opened.gguf != nullptr);
-  Tape tape(/*recompute=*/true);
+  Tape tape(Tape::kAllBlocks);
   const Recording recording(ctx, tape);
   Step step;
   for (const auto& ids : sequences) step.add(ids);

@@ -186,7 +186,7 @@ class AttributionRuns::Runs {
   const size_t width_;
   Quadrature points_;
   Embeddings embeddings_;
-  Tape tape_{/*recompute=*/true};
+  Tape tape_{Tape::kAllBlocks};
   std::vector<float> b_;  // the baseline's embedding
   size_t made_ = 0;       // runs
   Attribution result_;

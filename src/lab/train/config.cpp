@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "io/file_checks.h"
 #include "io/yaml_layers.h"
 #include "model/config_file.h"
@@ -519,27 +520,49 @@ void read_train_data(const YamlValue& value, TrainConfig& c) {
 
 TrainConfig train_config(const YamlValue& y, const std::string& path) {
   point_to_ours(y);
-  y.allow(Names{"model",         "lora",
-                "data",          "sequence_length",
-                "batch",         "accumulate",
-                "steps",         "epochs",
-                "optimizer",     "schedule",
-                "clip",          "dropout",
-                "recompute",     "compute",
-                "seed",          "threads",
-                "eval_every",    "eval_batches",
-                "eval_tokens",   "early_stopping",
-                "sample_every",  "sample_prompts",
-                "sample_tokens", "sample_temperature",
-                "checkpoint",    "layers_every",
-                "out",           "ema",
-                "kl_to",         "kl_weight",
-                "distill",       "metrics",
-                "dpo",           "cpo",
-                "orpo",          "kto",
-                "grpo",          "tasks",
-                "tasks_every",   "tasks_limit",
-                "masked",        "optimiser",
+  y.allow(Names{"model",
+                "lora",
+                "data",
+                "sequence_length",
+                "batch",
+                "accumulate",
+                "steps",
+                "epochs",
+                "optimizer",
+                "schedule",
+                "clip",
+                "dropout",
+                "recompute",
+                "memory",
+                "compute",
+                "seed",
+                "threads",
+                "eval_every",
+                "eval_batches",
+                "eval_tokens",
+                "early_stopping",
+                "sample_every",
+                "sample_prompts",
+                "sample_tokens",
+                "sample_temperature",
+                "checkpoint",
+                "layers_every",
+                "out",
+                "ema",
+                "kl_to",
+                "kl_weight",
+                "distill",
+                "metrics",
+                "dpo",
+                "cpo",
+                "orpo",
+                "kto",
+                "grpo",
+                "tasks",
+                "tasks_every",
+                "tasks_limit",
+                "masked",
+                "optimiser",
                 "extends"});
   if (const auto extends = y.find("extends"))
     extends->fail("it stands in a file alone, whose keys are merged over those of another");
@@ -593,6 +616,12 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
   }
   if (const auto grpo = y.find("grpo")) c.policy = read_policy(*grpo);
   read(y, "recompute", c.recompute);
+  if (const auto memory = y.find("memory")) {
+    const std::optional<double> bytes = bytes_of(memory->text());
+    if (!bytes || *bytes <= 0) memory->fail("expected bytes, as 6 GiB, 500 MB or 1.5G");
+    c.memory = *bytes;
+    if (c.recompute) memory->fail("recompute is true, which runs every block again. Leave one of them out: memory says how many");
+  }
   if (const auto compute = y.find("compute")) c.bf16 = word<bool>(*compute, {{"f32", false}, {"bf16", true}});
   if (const auto seed = y.find("seed")) c.seed = static_cast<uint64_t>(seed->whole(0, INT64_MAX));
   read(y, "threads", c.threads, 1, 1024);

@@ -51,8 +51,9 @@ struct TrainConfig {
   double clip = 1;
   std::optional<double> dropout_embedding, dropout_attention, dropout_residual;  // nothing: as the model's configuration says
   bool dropout_everywhere = false;  // one number for all the places that the family has
-  bool recompute = false;
-  bool bf16 = false;  // products round their operands to bf16
+  bool recompute = false;           // every block runs again in backward
+  double memory = 0;                // bytes of a machine within which as few blocks do as are needed; 0: recompute says
+  bool bf16 = false;                // products round their operands to bf16
   uint64_t seed = 1;
   int64_t threads = 0;
 

@@ -20,7 +20,7 @@ Learner::Learner(OpenedModel opened, const LearnerOptions& options)
                       : Parameters(*engine_.opened().model,
                                    comm().size() == 1 ? Parameters::Grads::first_sets : Parameters::Grads::added)),
       shards_(parameters_, comm(), Optimizer::whole(options.optimizer, parameters_)),
-      tape_(options.recompute) {
+      tape_(options.recomputed_layers) {
   if (options.masked)
     require_fills_masks(engine_.model(), engine_.name(), "Training on masked tokens");
   else

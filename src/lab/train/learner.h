@@ -1,5 +1,6 @@
 #pragma once
 // A model with what it needs to learn: its weights in the trainer's memory, gradients, optimizer, tape. One call, one step.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -22,7 +23,7 @@ namespace vitrine {
 struct LearnerOptions {
   OptimizerOptions optimizer = {};
   double clip = 0;                    // largest global norm of the gradient; 0: any
-  bool recompute = false;             // keep each block's input alone and run the block again in backward
+  int64_t recomputed_layers = 0;      // so many first blocks run again in backward, and keep their input alone; Tape::kAllBlocks
   uint64_t seed = 1;                  // of dropout and of fresh weights
   int threads = 0;                    // 0: the cores this process may use
   bool bf16 = false;                  // products of many rows round their operands to bf16; weights and sums stay f32
@@ -110,6 +111,10 @@ class Learner {
   /// Bytes that activations and their gradients take in a step of `batches` batches of that many rows in sequences of `length`:
   /// measured with small ones, whose memory grows by the row and by a row's keys, and extended to the largest pass.
   double activation_bytes(int64_t rows, int64_t length, int64_t batches = 1);
+  /// From the next step on, runs as few blocks again in backward as steps of that size need for activation_bytes() to be at most
+  /// `most`; all of them where that is not enough. Returns the activation_bytes() of that choice. No result depends on it.
+  double recompute_within(double most, int64_t rows, int64_t length, int64_t batches = 1);
+  int64_t recomputed_layers() const { return std::min(options_.recomputed_layers, engine_.shape().n_layers); }
   /// The most bytes that activations and their gradients really took so far.
   double peak_bytes();
 
@@ -153,7 +158,7 @@ class Learner {
   };
   // The other replica of a step on two: the same weights, and everything else of its own.
   struct SecondReplica {
-    SecondReplica(std::unique_ptr<Model> model, const Parameters& parameters, int threads, bool recompute);
+    SecondReplica(std::unique_ptr<Model> model, const Parameters& parameters, int threads, int64_t recomputed);
     std::unique_ptr<Model> model;
     ParameterGradients gradients;
     ThreadPool teams[2];  // the threads of each side
@@ -172,6 +177,7 @@ class Learner {
   void begin(Context& ctx, const Pass& pass) const;
   static void end_pass(Context& ctx, Tape& tape);
   void clear_gradients();
+  void recompute(int64_t layers);
   void forget_step();
   Replica whole() { return {engine_.model(), engine_.context(), tape_}; }
   std::string first_not_finite_of(const Model& model, const Batch& batch, uint64_t step_number, bool learning);

@@ -37,7 +37,7 @@ std::string Learner::first_not_finite_of(const Model& model, const Batch& batch,
     begin(ctx, {part, step_number});  // dropout falls as it did
     const Step step = step_of(part);
     const auto frame = ctx.frame();
-    Tape tape(options_.recompute);
+    Tape tape(options_.recomputed_layers);
     FirstNotFinite watch;
     if (learning) ctx.record_on(&tape, options_.dropout);
     ctx.listen(&watch);

@@ -24,12 +24,12 @@ int64_t Learner::replica_pass_rows(int64_t rows) const {
   return ceil_div(half, ceil_div(half, pass_rows()));
 }
 
-Learner::SecondReplica::SecondReplica(std::unique_ptr<Model> m, const Parameters& parameters, int threads, bool recompute)
+Learner::SecondReplica::SecondReplica(std::unique_ptr<Model> m, const Parameters& parameters, int threads, int64_t recomputed)
     : model(std::move(m)),
       gradients(parameters.bind(*model)),
       teams{ThreadPool(ThreadPool::Guests{threads}), ThreadPool(ThreadPool::Guests{threads})},
       ctx(teams[1]),
-      tape(recompute) {}
+      tape(recomputed) {}
 
 // The parts of each batch in which anything counts.
 std::vector<Learner::Pass> Learner::passes_of(std::span<const Batch> batches, int64_t most) const {
@@ -62,8 +62,8 @@ void Learner::run_in_two_replicas(std::span<Pass> first, std::span<Pass> second,
   ThreadPool& pool = ctx.pool();
   const int per_replica = std::max(1, pool.threads() / 2);
   if (second_replica_ == nullptr)
-    second_replica_ =
-        std::make_unique<SecondReplica>(model_from_config(engine_.opened().files), parameters_, per_replica, options_.recompute);
+    second_replica_ = std::make_unique<SecondReplica>(model_from_config(engine_.opened().files), parameters_, per_replica,
+                                                      options_.recomputed_layers);
   if (!runs_side_by_side()) {  // one after the other, each with all threads
     run(first, whole(), counted, watch);
     return run(second, {*second_replica_->model, ctx, tape_}, counted, nullptr);

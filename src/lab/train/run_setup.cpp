@@ -94,7 +94,7 @@ Learner TrainRun::make_learner() {
                        "beside it: lora");
   LearnerOptions options{.optimizer = config_.optimizer,
                          .clip = config_.clip,
-                         .recompute = config_.recompute,
+                         .recomputed_layers = config_.recompute ? Tape::kAllBlocks : 0,
                          .seed = config_.seed,
                          .threads = config_.threads > 0 ? static_cast<int>(config_.threads) : cores_of_rank(comm_),
                          .bf16 = config_.bf16,
@@ -257,7 +257,6 @@ void TrainRun::check_sizes() {
     throw InputError(config_.path + ": sequence_length is " + std::to_string(config_.sequence_length) +
                      "; the context of the model holds " + std::to_string(shape.context_length));
   const int64_t rows = config_.batch / comm_.size() * source_->rows_per_window();
-  double activations = learner_.activation_bytes(rows, config_.sequence_length, config_.accumulate);
   // Tokens and labels of all batches of a step, and of one again in parts.
   double by_row = 8.0 * static_cast<double>(config_.accumulate + 1);
   if (config_.distill && !config_.distill->cache.empty())  // a token and a number for each of the teacher's most likely
@@ -266,12 +265,26 @@ void TrainRun::check_sizes() {
   if (config_.policy ||
       (config_.distill && config_.distill->on_policy > 0))  // keys and values of the sequences that the model continues
     by_row += 8.0 * static_cast<double>(shape.n_layers * shape.n_kv_heads * shape.head_dim);
-  activations += static_cast<double>(rows) * by_row;
-  check_memory(config_, activations * comm_.on_this_machine(),
-               "the activations and tokens of batches of " + std::to_string(config_.batch) +
-                   (source_->rows_per_window() > config_.sequence_length ? " pairs of sequences of " : " sequences of ") +
-                   std::to_string(config_.sequence_length) + " tokens",
-               std::string("Lower batch or sequence_length") + (config_.recompute ? "" : ", or set recompute: true"));
+  const double tokens = static_cast<double>(rows) * by_row;
+  const std::string what = "the activations and tokens of batches of " + std::to_string(config_.batch) +
+                           (source_->rows_per_window() > config_.sequence_length ? " pairs of sequences of " : " sequences of ") +
+                           std::to_string(config_.sequence_length) + " tokens";
+  const int here = comm_.on_this_machine();
+  if (config_.memory == 0) {
+    activation_bytes_ = learner_.activation_bytes(rows, config_.sequence_length, config_.accumulate) + tokens;
+  } else {
+    const double state = state_bytes(static_cast<double>(learner_.parameters().size()));
+    activation_bytes_ = tokens + learner_.recompute_within(config_.memory / here - state - tokens, rows, config_.sequence_length,
+                                                           config_.accumulate);
+    if ((state + activation_bytes_) * here > config_.memory)
+      throw InputError(config_.path + ": memory is " + mib(config_.memory) + ", and the run takes " +
+                       mib((state + activation_bytes_) * here) + " with every block recomputed: " + mib(state * here) +
+                       " for weights, gradients and the optimizer's state, and " + mib(activation_bytes_ * here) + " for " +
+                       what + ". Raise memory to that, or lower batch or sequence_length");
+  }
+  check_memory(config_, activation_bytes_ * here, what,
+               std::string("Lower batch or sequence_length") +
+                   (config_.recompute || config_.memory > 0 ? "" : ", or set recompute: true"));
   steps_ = config_.steps;
   if (steps_ == 0)
     steps_ = std::max<int64_t>(
@@ -292,7 +305,6 @@ void TrainRun::check_sizes() {
   if (schedule_.cycles > 1 && schedule_.cycles > schedule_.length - schedule_.warmup)
     throw InputError(config_.path + ": schedule.cycles is " + std::to_string(schedule_.cycles) + "; expected at most the " +
                      std::to_string(schedule_.length - schedule_.warmup) + " steps that the schedule has after its warmup");
-  activation_bytes_ = activations;
 }
 
 void TrainRun::announce() {
@@ -310,6 +322,7 @@ void TrainRun::announce() {
                    .first_step = std::max<int64_t>(0, checkpoint_),
                    .state_bytes = state_bytes(static_cast<double>(learner_.parameters().size())),
                    .activation_bytes = activation_bytes_,
+                   .recomputed_layers = learner_.recomputed_layers(),
                    .data_tokens = data_->tokens(),
                    .data = std::move(shares),
                    .ranks = comm_.size(),

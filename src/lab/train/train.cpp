@@ -21,7 +21,7 @@ void TrainRun::add_layers(const StepReport& report, const LayerWatch& watch, Lin
     line["layer_update_ratio"][part.name] = part.update_ratio;
   }
   const std::vector<double>& stream = watch.stream_gradients();
-  for (size_t i = 0; i < stream.size(); ++i)
+  for (size_t i = 0; learner_.recomputed_layers() == 0 && i < stream.size(); ++i)
     line["layer_stream_grad_norm"][i + 1 < stream.size() ? "blocks." + std::to_string(i) : "end"] = stream[i];
   const auto json = [](const ActivationMoments& m) { return Line{{"mean", m.mean}, {"variance", m.variance}}; };
   for (const LayerWatch::Norm& norm : watch.norms())

@@ -24,6 +24,7 @@ struct TrainEvents {
   struct Start {
     int64_t parameters = 0, steps = 0, first_step = 0;
     double state_bytes = 0, activation_bytes = 0;
+    int64_t recomputed_layers = 0;  // blocks that run again in backward
     uint64_t data_tokens = 0;
     std::vector<DataShare> data = {};
     int ranks = 1, threads = 0;  // processes, and threads of each

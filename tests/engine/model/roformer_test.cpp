@@ -85,7 +85,7 @@ TEST_P(RoFormerGolden, GradientsMatch) {
     Gradients gradients(model, false);
     ThreadPool pool(2);
     Context ctx(pool);
-    Tape tape(recompute);
+    Tape tape(recompute ? Tape::kAllBlocks : 0);
     ctx.record_on(&tape);
     const std::vector<int32_t> ids = c.ids("1");
     const Step step = Step::of(ids);

@@ -59,7 +59,7 @@ TEST(ExpertTraining, BalancesTheExpertsAsTransformersDoes) {
     LearnerOptions options;
     options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay = {"*"}};
     options.threads = 2;
-    options.recompute = recompute;
+    options.recomputed_layers = recompute ? Tape::kAllBlocks : 0;
     Learner learner(open_model(std::move(files)), options);
     const Batch batch = golden_batch(gold.prompt("train"));
     for (const Json& loss : told.at("losses_before_each_step")) {
@@ -110,7 +110,7 @@ TEST_P(GoldenTraining, TenAdamWStepsOnSeveralRanks) {
     ThreadRanks::run_all(ranks, [&](Comm& comm) {
       LearnerOptions mine = options;
       mine.comm = &comm;
-      mine.recompute = ranks == 4;
+      mine.recomputed_layers = (ranks == 4) ? Tape::kAllBlocks : 0;
       Learner learner(open_model(gold.model()), mine);
       const Batch part = part_of(batch, comm.rank(), ranks);
       for (size_t i = 0; i < 10; ++i) {

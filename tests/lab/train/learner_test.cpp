@@ -172,7 +172,7 @@ TEST(Learner, HalvesOfAStepAddUpToTheWhole) {
       config["n_positions"] = 200;
       LearnerOptions options = plain(2);
       options.init = InitRule{};
-      options.recompute = recompute;
+      options.recomputed_layers = recompute ? Tape::kAllBlocks : 0;
       const Batch all = random_batch(std::vector<int64_t>(4, 200), 61, 5, 2);
       const std::vector<Batch> parts = {all, some_of(all, 0, 3, 200), some_of(all, 3, 1, 200)};
       std::vector<std::vector<float>> changes;  // lr · gradient of the mean loss
@@ -276,7 +276,7 @@ TEST(Learner, AStepBeginsWithNoGradients) {
     const auto begin = [&] {
       LearnerOptions options = plain(2);
       options.bf16 = c.bf16;
-      options.recompute = c.recompute;
+      options.recomputed_layers = c.recompute ? Tape::kAllBlocks : 0;
       auto learner = std::make_unique<Learner>(open_model(model), options);
       if (c.guided) {
         for (size_t i = 0; i < learner->parameters().size(); i += 3) learner->parameters().weights()[i] *= 1.1f;
@@ -400,7 +400,7 @@ TEST(Learner, DropoutFallsTheSameOnAnyThreadsAndWhenRecomputed) {
     LearnerOptions options;
     options.init = InitRule{};
     options.threads = variant == 1 ? 2 : 1;
-    options.recompute = variant == 2;
+    options.recomputed_layers = (variant == 2) ? Tape::kAllBlocks : 0;
     options.seed = 3;
     Learner learner(fresh(small_gpt2(variant == 3 ? 0.0 : 0.3)), options);
     for (uint64_t i = 0; i < 3; ++i) {
@@ -563,7 +563,7 @@ TEST(Learner, NamesWhereAGradientOverflows) {
   for (const bool recompute : {false, true}) {
     SCOPED_TRACE(recompute);
     LearnerOptions options = plain();
-    options.recompute = recompute;
+    options.recomputed_layers = recompute ? Tape::kAllBlocks : 0;
     options.init = InitRule{};
     Learner learner(fresh(config), options);
     for (const Parameter& p : learner.parameters().list()) {
@@ -587,7 +587,7 @@ TEST(Learner, FindsWhatOnlyDropoutMadeInfinite) {
   options.init = InitRule{};
   for (const bool recompute : {false, true}) {
     SCOPED_TRACE(recompute);
-    options.recompute = recompute;
+    options.recomputed_layers = recompute ? Tape::kAllBlocks : 0;
     Learner learner(fresh(config), options);
     for (const Parameter& p : learner.parameters().list())
       if (p.ours == "blocks.1.mlp.b_out") std::fill_n(learner.parameters().weights(p), p.count, 1e37f);
@@ -704,6 +704,37 @@ TEST(Learner, TheMemoryEstimateIsWhatABatchTakes) {
         EXPECT_GT(estimate, 0.8 * measured.peak_bytes());
         EXPECT_LT(estimate, 1.3 * measured.peak_bytes());
       }
+}
+
+// The fewest blocks run again that the bytes ask for, the estimate is what a step takes, and no bit depends on it.
+TEST(Learner, RecomputesAsFewBlocksAsTheMemoryAsksFor) {
+  Json config = small_gpt2(0.1);
+  config["n_layer"] = 6;
+  const auto batch = random_batch(std::vector<int64_t>(20, 64), 61, 1);
+  LearnerOptions options = plain(2);
+  options.init = InitRule{};
+  std::vector<double> bytes;  // with that many blocks recomputed
+  for (int64_t blocks = 0; blocks <= 6; ++blocks) {
+    options.recomputed_layers = blocks < 6 ? blocks : Tape::kAllBlocks;
+    bytes.push_back(Learner(fresh(config), options).activation_bytes(20 * 64, 64));
+  }
+  EXPECT_LT(bytes[6], 0.5 * bytes[0]);
+  options.recomputed_layers = 0;
+  std::vector<float> weights;
+  for (const size_t blocks : {size_t{0}, size_t{2}, size_t{4}, size_t{6}}) {
+    SCOPED_TRACE(blocks);
+    Learner learner(fresh(config), options);
+    EXPECT_EQ(learner.recompute_within(bytes[blocks] + 1, 20 * 64, 64), bytes[blocks]);
+    EXPECT_EQ(learner.recomputed_layers(), static_cast<int64_t>(blocks));
+    learner.step(std::span(&batch, 1), 0.1);
+    EXPECT_GT(bytes[blocks], 0.8 * learner.peak_bytes());
+    EXPECT_LT(bytes[blocks], 1.3 * learner.peak_bytes());
+    if (weights.empty()) weights = weights_of(learner);
+    EXPECT_EQ(weights_of(learner), weights);
+  }
+  Learner learner(fresh(config), options);
+  EXPECT_EQ(learner.recompute_within(1, 20 * 64, 64), bytes[6]);  // more than that is not to be had
+  EXPECT_EQ(learner.recomputed_layers(), 6);
 }
 
 }  // namespace

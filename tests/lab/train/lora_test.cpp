@@ -226,7 +226,7 @@ TEST(Lora, ThreadsAndRecomputationChangeNoBit) {
       add_fresh_adapter(opened, {.rank = 4, .alpha = 8, .dropout = 0.3, .targets = {"all-linear"}}, 3);
       LearnerOptions options;
       options.threads = threads;
-      options.recompute = recompute;
+      options.recomputed_layers = recompute ? Tape::kAllBlocks : 0;
       Learner learner(std::move(opened), options);
       const Batch batch = lora_batch(gold);
       for (int i = 0; i < 3; ++i) learner.step(std::span(&batch, 1), 1e-2);

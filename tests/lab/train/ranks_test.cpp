@@ -139,7 +139,7 @@ TEST(Ranks, RoundMomentsInBf16AsOneDoes) {
 TEST(Ranks, LearnInManyBuckets) {
   const auto two_steps = [](Comm& comm, bool recompute) {
     LearnerOptions options = adamw(&comm);
-    options.recompute = recompute;
+    options.recomputed_layers = recompute ? Tape::kAllBlocks : 0;
     Learner learner(open_model(std::string(VITRINE_SOURCE) + "/models/tales9m"), options);
     std::vector<double> numbers;
     for (uint64_t step = 0; step < 2; ++step) {

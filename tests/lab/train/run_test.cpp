@@ -842,6 +842,42 @@ TEST_F(TrainRun, CompanionsOutliveTheCheckpointThatARunGoesOnFrom) {
   EXPECT_EQ(read_file(scratch / "second/last/chat_template.jinja"), "{{ messages }}");
 }
 
+TEST_F(TrainRun, MemoryDecidesWhatIsRecomputedAndNoResult) {
+  const auto run = [&](const std::string& name, const std::string& extra, TrainEvents events = {}) {
+    std::string text = small_config(scratch, scratch / name, "layers_every: 6\n" + extra);
+    text.replace(text.find("n_layer: 2"), 10, "n_layer: 6");
+    train(parse_train_config(text, "config.yaml"), false, events);
+  };
+  std::string message = message_of<InputError>([&] { run("refused", "memory: 10 KiB\n"); });
+  EXPECT_CONTAINS(message, "config.yaml: memory is 1 MiB, and the run takes ");
+  EXPECT_CONTAINS(message, " with every block recomputed: ");
+  EXPECT_CONTAINS(message, "Raise memory to that, or lower batch or sequence_length");
+  message = message_of<InputError>([&] { run("refused", "memory: much\n"); });
+  EXPECT_CONTAINS(message, "expected bytes, as 6 GiB, 500 MB or 1.5G");
+  message = message_of<InputError>([&] { run("refused", "memory: 1 GiB\nrecompute: true\n"); });
+  EXPECT_CONTAINS(message, "recompute is true, which runs every block again");
+
+  double least = 0;
+  int64_t recomputed = -1;
+  TrainEvents events;
+  events.started = [&](const TrainEvents::Start& s) {
+    least = s.state_bytes + s.activation_bytes;
+    recomputed = s.recomputed_layers;
+  };
+  run("recomputed", "recompute: true\n", events);
+  EXPECT_EQ(recomputed, 6);
+  const std::string within = "memory: " + std::to_string(static_cast<int64_t>(least) + 1) + "\n";
+  run("enough", "memory: 1 GiB\n", events);
+  EXPECT_EQ(recomputed, 0);
+  EXPECT_EQ(metrics_of(scratch / "enough")[6].count("layer_stream_grad_norm"), 1U);
+  run("within", within, events);
+  EXPECT_GT(recomputed, 0);
+  for (const char* other : {"recomputed", "within"}) {
+    EXPECT_EQ(weights_bytes(scratch / (std::string(other) + "/last")), weights_bytes(scratch / "enough/last")) << other;
+    EXPECT_EQ(metrics_of(scratch / std::string(other))[6].count("layer_stream_grad_norm"), 0U);
+  }
+}
+
 TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   const auto refused = [&](const std::string& from, const std::string& to) {
     std::string text = small_config(scratch, scratch / "run");
