@@ -50,6 +50,7 @@ void print_result(const TrainResult& r, const TrainArguments& o, const TrainConf
     if (ranks > 1) document["processes"] = ranks;
     if (ranks > 1) document["comm_share"] = r.comm_share;
     document["checkpoint"] = r.checkpoint.empty() ? OrderedJson() : OrderedJson(r.checkpoint);
+    if (!r.average.empty()) document["average"] = r.average;
     return print_json(document);
   }
   if (r.checkpoint.empty()) return print("stopped before step 1, so there is no checkpoint. Begin again with: {}\n", o.command());
@@ -61,6 +62,7 @@ void print_result(const TrainResult& r, const TrainArguments& o, const TrainConf
         r.best_step > 0 ? fmt::format("; best validation loss {:.4f} at step {}", r.best_loss, r.best_step) : "");
   if (ranks > 1) print("{} processes: {} of the steps' time went into communication\n", ranks, percent(r.comm_share));
   print("{}\n", r.checkpoint);
+  if (!r.average.empty()) print("{}\n", r.average);
   if (r.stopped)  // the run's folder has the configuration with its settings
     print("Go on with: {} --resume\n",
           o.settings.empty() ? o.command()
@@ -172,6 +174,12 @@ TrainResult run_one(const TrainConfig& config, const TrainArguments& o, Comm& co
   events.saved = [&](int64_t, const std::string& path, const std::string& unlinked) {
     progress->clear();
     log("saved {}{}", path, unlinked.empty() ? "" : "; " + unlinked);
+  };
+  events.averaged = [&](const std::vector<int64_t>& steps, const std::string& path) {
+    if (progress) progress->clear();
+    std::string text;
+    for (const int64_t step : steps) text += (text.empty() ? "" : ", ") + std::to_string(step);
+    log("saved {}: the mean of {} {}", path, steps.size() == 1 ? "step" : "steps", text);
   };
   events.stop = [] { return StopSignals::asked(); };
   return train(config, o.resume, events, &comm);

@@ -21,6 +21,7 @@
 #include "model/adapter.h"
 #include "model/export.h"
 #include "model/fingerprint.h"
+#include "train/average.h"
 
 namespace vitrine {
 namespace {
@@ -314,6 +315,32 @@ std::string RunFolder::settle(int64_t step, int64_t best_step, int64_t keep) con
     if (all[i] != best_step && all[i] != step) remove_step(all[i]);
   sync_directory(path_);
   return why;
+}
+
+std::vector<int64_t> RunFolder::average(size_t most) const {
+  std::vector<int64_t> newest = steps();
+  newest.erase(newest.begin(), newest.end() - static_cast<std::ptrdiff_t>(std::min(most, newest.size())));
+  std::vector<std::string> folders;
+  for (const int64_t step : newest) {
+    verify(step);
+    folders.push_back(step_path(step));
+  }
+  const std::string temporary = path_ + "/" + kUnfinished + "average";
+  std::error_code error;
+  try {
+    fs::remove_all(temporary, error);
+    fs::create_directories(temporary);
+    average_checkpoints(folders, temporary);
+    sync_directory(temporary);
+    fs::remove_all(average_path());
+    fs::rename(temporary, average_path());
+    sync_directory(path_);
+  } catch (const std::exception& failure) {
+    fs::remove_all(temporary, error);
+    throw RunError(std::string(failure.what()) +
+                   "\n  The average of the checkpoints was not written; they are intact. Write it with --resume");
+  }
+  return newest;
 }
 
 bool RunFolder::of_adapter(int64_t step) const {

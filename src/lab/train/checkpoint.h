@@ -73,6 +73,11 @@ class RunFolder {
   /// the best. Returns why a link could not be set, as on a file system without links; empty: both are.
   std::string settle(int64_t step, int64_t best_step, int64_t keep) const;
 
+  /// Writes the mean of the newest `most` checkpoints as `average`, a model or an adapter as theirs, in place of one that is
+  /// there. Returns their steps. Errors: as verify(); as average_checkpoints(); RunError from the disk.
+  std::vector<int64_t> average(size_t most) const;
+  std::string average_path() const { return path_ + "/average"; }
+
   /// Whether step-N is an adapter's.
   bool of_adapter(int64_t step) const;
 

@@ -563,6 +563,7 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
                 "tasks_limit",
                 "masked",
                 "optimiser",
+                "average",
                 "extends"});
   if (const auto extends = y.find("extends"))
     extends->fail("it stands in a file alone, whose keys are merged over those of another");
@@ -658,6 +659,11 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
     read(*checkpoint, "every", c.save_every, 1);
     read(*checkpoint, "keep", c.keep, 1);
     read(*checkpoint, "best", c.best);
+  }
+  if (const auto average = y.find("average")) {
+    average->allow(Names{"last"});
+    c.average_last = average->at("last", "how many of the newest checkpoints are averaged").whole(2, 1000);
+    if (c.save_every == 0) average->fail("there would be one checkpoint alone: set checkpoint.every too");
   }
   if (const auto grpo = y.find("grpo")) check_policy(y, *grpo, c);
   if (const auto stopping = y.find("early_stopping")) {

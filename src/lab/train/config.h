@@ -73,6 +73,7 @@ struct TrainConfig {
   double sample_temperature = 0.8;
   std::vector<std::string> sample_prompts;
   int64_t save_every = 0, keep = 2;  // 0: at the end only
+  int64_t average_last = 0;          // so many newest checkpoints are averaged at the end; 0: none
   bool best = true;                  // also keep the checkpoint with the lowest validation loss
   int64_t layers_every = 0;          // steps between lines with norms for each layer; 0: never
   MetricFormats metrics;             // beside metrics.jsonl

@@ -113,7 +113,7 @@ void TrainRun::restore() {
   folder_.also_write(config_.metrics);
   folder_.rewind_metrics(checkpoint_);
   // The run may have been killed between a checkpoint and its links.
-  if (checkpoint_ >= 0) folder_.settle(checkpoint_, config_.best ? progress_.best_step : 0, config_.keep);
+  if (checkpoint_ >= 0) folder_.settle(checkpoint_, config_.best ? progress_.best_step : 0, kept_checkpoints());
 }
 
 void TrainRun::save() {
@@ -123,7 +123,7 @@ void TrainRun::save() {
   TrainProgress kept = progress_;
   if (!config_.best) kept.best_step = 0;
   folder_.save(learner_, companions_, kept, identity_);
-  const std::string unlinked = folder_.settle(kept.step, kept.best_step, config_.keep);
+  const std::string unlinked = folder_.settle(kept.step, kept.best_step, kept_checkpoints());
   if (events_.saved) events_.saved(progress_.step, result_.checkpoint, unlinked);
 }
 

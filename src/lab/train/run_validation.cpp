@@ -21,7 +21,7 @@ void TrainRun::measure_what_is_due() {
   folder_.rewind_metrics(progress_.step - 1);  // the step has a line without its validation
   folder_.add_metrics(line.dump());
   if (config_.best && checkpoint_ >= 0 && progress_.best_step == checkpoint_)
-    folder_.settle(checkpoint_, checkpoint_, config_.keep);
+    folder_.settle(checkpoint_, checkpoint_, kept_checkpoints());
 }
 
 // Returns false if it was stopped before the end; then nothing is known.

@@ -156,6 +156,11 @@ TrainResult TrainRun::go() {
   result_.early = progress_.step < steps_ && stale();
   result_.step = progress_.step;
   result_.tokens = progress_.tokens;
+  if (first() && config_.average_last > 0 && (progress_.step >= steps_ || result_.early)) {
+    const std::vector<int64_t> averaged = folder_.average(static_cast<size_t>(config_.average_last));
+    result_.average = folder_.average_path();
+    if (events_.averaged) events_.averaged(averaged, result_.average);
+  }
   result_.best_step = config_.best ? progress_.best_step : 0;
   result_.best_loss = progress_.best_loss;
   result_.comm_share = comm_seconds / std::max(step_seconds, 1e-9);

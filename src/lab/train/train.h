@@ -48,6 +48,8 @@ struct TrainEvents {
   std::function<void(int64_t step, const std::string& prompt, const std::string& text)> sampled;
   /// unlinked: why `last` or `best` could not be set; mostly empty.
   std::function<void(int64_t step, const std::string& path, const std::string& unlinked)> saved;
+  /// At the end, where the configuration has an average: of which checkpoints it is, and where it lies.
+  std::function<void(const std::vector<int64_t>& steps, const std::string& path)> averaged;
   /// Asked after every step, between batches of a validation and between samples: true saves and ends the run. A validation
   /// that was broken off is made up for by `resume`, before the next step.
   std::function<bool()> stop;
@@ -62,6 +64,7 @@ struct TrainResult {
   bool early = false;      // ended by TrainConfig::patience
   double comm_share = 0;   // of the time of this process's steps that went into other ranks, waiting for them included
   std::string checkpoint;  // the newest; empty: stopped before the first
+  std::string average;     // the mean of the newest ones; empty: there is none
 };
 
 /// Runs a configuration to its end.

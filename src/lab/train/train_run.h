@@ -1,6 +1,7 @@
 #pragma once
 // What one call of train() holds while it runs. Files by purpose: run_setup.cpp, run_checkpoints.cpp, run_validation.cpp; the
 // loop is in train.cpp.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@ class TrainRun {
     return config_.patience > 0 && progress_.best_step > 0 &&
            progress_.step - progress_.best_step >= config_.patience * config_.eval_every;
   }
+  int64_t kept_checkpoints() const { return std::max(config_.keep, config_.average_last); }
   bool stop_here() const { return events_.stop && events_.stop(); }
   int64_t checkpoint_of(bool resume);
   int64_t find_checkpoint(bool resume) const;

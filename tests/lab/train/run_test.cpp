@@ -878,6 +878,41 @@ TEST_F(TrainRun, MemoryDecidesWhatIsRecomputedAndNoResult) {
   }
 }
 
+TEST_F(TrainRun, AveragesItsNewestCheckpoints) {
+  const std::string text = small_config(scratch, scratch / "run", "average: {last: 3}\n");
+  std::vector<int64_t> steps;
+  TrainEvents events;
+  events.averaged = [&](const std::vector<int64_t>& of, const std::string&) { steps = of; };
+  const TrainResult result = train(parse_train_config(text, "config.yaml"), false, events);
+  EXPECT_EQ(result.average, scratch / "run/average");
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps.back(), 12);
+  const Checkpoint average = open_safetensors(scratch / "run/average/model.safetensors");
+  std::vector<Checkpoint> files;
+  for (const int64_t step : steps)
+    files.push_back(open_safetensors(scratch / ("run/step-" + std::to_string(step) + "/model.safetensors")));
+  EXPECT_EQ(average.tensors().size(), files[0].tensors().size());
+  for (const auto& [name, tensor] : average.tensors())
+    for (size_t i = 0; i < tensor.bytes / sizeof(float); ++i) {
+      double sum = 0;
+      for (const Checkpoint& file : files) sum += static_cast<double>(reinterpret_cast<const float*>(file.find(name)->data)[i]);
+      ASSERT_EQ(reinterpret_cast<const float*>(tensor.data)[i], static_cast<float>(sum / 3)) << name;
+    }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run/average/training"));
+  EXPECT_EQ(open_model(scratch / "run/average").model->shape().n_layers, 2);
+  // A finished run gets another one from what it kept.
+  std::string two = text;
+  two.replace(two.find("last: 3"), 7, "last: 2");
+  train(parse_train_config(two, "config.yaml"), true, events);
+  EXPECT_EQ(steps.size(), 2u);
+  EXPECT_CONTAINS(message_of<InputError>([&] {
+                    std::string once = text;
+                    once.erase(once.find("every: 3, "), 10);
+                    parse_train_config(once, "config.yaml");
+                  }),
+                  "there would be one checkpoint alone: set checkpoint.every too");
+}
+
 TEST_F(TrainRun, RefusesBeforeItStartsWithNumbers) {
   const auto refused = [&](const std::string& from, const std::string& to) {
     std::string text = small_config(scratch, scratch / "run");

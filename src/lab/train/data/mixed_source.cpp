@@ -12,19 +12,19 @@
 namespace vitrine {
 namespace {
 
-constexpr uint64_t kTurns = 65536;  // sequences after which the turns begin again
+constexpr uint64_t kCycle = 65536;  // sequences after which the turns begin again
 constexpr uint64_t kMixture = 0x6d78;
 
-// Of kTurns, how many each part has: rounded down, and what is left goes to the largest remainders.
+// Of kCycle, how many each part has: rounded down, and what is left goes to the largest remainders.
 std::vector<int64_t> counts_of(const std::vector<DataPart>& parts, double sum) {
   std::vector<int64_t> counts;
   std::vector<double> left;
   for (const DataPart& part : parts) {
-    const double exact = part.weight / sum * static_cast<double>(kTurns);
+    const double exact = part.weight / sum * static_cast<double>(kCycle);
     counts.push_back(static_cast<int64_t>(exact));
     left.push_back(exact - static_cast<double>(counts.back()));
   }
-  int64_t missing = static_cast<int64_t>(kTurns) - std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  int64_t missing = static_cast<int64_t>(kCycle) - std::accumulate(counts.begin(), counts.end(), int64_t{0});
   for (; missing > 0; --missing) {
     const auto most = std::max_element(left.begin(), left.end()) - left.begin();
     ++counts[static_cast<size_t>(most)];
@@ -52,14 +52,14 @@ DataMix::DataMix(std::vector<DataPart> parts) : parts_(std::move(parts)) {
   const std::vector<int64_t> counts = counts_of(parts_, sum);
   for (size_t i = 0; i < parts_.size(); ++i)
     if (counts[i] == 0)
-      throw InputError(parts_[i].data.path() + ": its weight is less than 1/" + std::to_string(kTurns) +
+      throw InputError(parts_[i].data.path() + ": its weight is less than 1/" + std::to_string(kCycle) +
                        " of all weights together, so it would never be read. Raise it, or leave the folder out");
   // Each turn goes to the part that is furthest behind its share.
   std::vector<int64_t> behind(parts_.size());
-  for (uint64_t turn = 0; turn < kTurns; ++turn) {
+  for (uint64_t turn = 0; turn < kCycle; ++turn) {
     for (size_t i = 0; i < behind.size(); ++i) behind[i] += counts[i];
     const auto chosen = static_cast<size_t>(std::max_element(behind.begin(), behind.end()) - behind.begin());
-    behind[chosen] -= static_cast<int64_t>(kTurns);
+    behind[chosen] -= static_cast<int64_t>(kCycle);
     turns_.push_back(static_cast<uint16_t>(chosen));
   }
 }
@@ -134,7 +134,7 @@ Batch MixedSource::next() {
   Batch result;
   result.first_row = mine * static_cast<uint64_t>(rows_per_window());
   for (uint64_t i = 0; i < batch * static_cast<uint64_t>(options_.ranks); ++i, ++next_) {
-    const size_t part = mix_.turns()[next_ % kTurns];
+    const size_t part = mix_.turns()[next_ % kCycle];
     if (i >= mine && i < mine + batch) {
       sources_[part].add_window(place_in(part, given_[part]), result);
       if (!result.pairs.empty()) result.pairs.back() += mix_.first_pair(part);
@@ -154,7 +154,7 @@ void MixedSource::seek(DataPosition position) {
                      ". Did the run begin with the same folders in data.train?");
   next_ = position.next;
   std::fill(given_.begin(), given_.end(), uint64_t{0});
-  for (uint64_t turn = 0; turn < kTurns; ++turn) given_[mix_.turns()[turn]] += next_ / kTurns + (turn < next_ % kTurns ? 1 : 0);
+  for (uint64_t turn = 0; turn < kCycle; ++turn) given_[mix_.turns()[turn]] += next_ / kCycle + (turn < next_ % kCycle ? 1 : 0);
 }
 
 uint64_t MixedSource::windows_per_epoch() const {
