@@ -111,7 +111,8 @@ class Requests(Case):
         self.assertEqual(self.kept("pattern.0", remove_batch_dim=True)["pattern", 0].ndim, 3)
         few = self.kept("pattern.0")
         for key, words in (("blocks.1.attn.hook_pattern", "was not kept"), (("pattern", 8), "0 to 7"), ("pattern", "every layer"),
-                           ("nothing", "was not kept")):
+                           ("nothing", "was not kept"), ("blocks.1.attn.hook_patern", "Did you mean 'blocks.1.attn.hook_pattern'?"),
+                           (("patern", 1), "Did you mean 'pattern.1'?"), ("block.1.hook_resid_pre", "Did you mean 'blocks.1.hook_resid_pre'?")):
             self.assertNotIn(key, few)
             with self.assert_says(KeyError, words):
                 few[key]

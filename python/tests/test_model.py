@@ -167,6 +167,11 @@ class Texts(Case):
         self.assertEqual(first, second)
         self.assertNotEqual(first, other)
 
+    def test_sampling_arguments_are_numbers(self):
+        with self.assert_says(TypeError, "temperature is 'high'; expected a number"):
+            tales().generate("Once", 3, temperature="high")
+        tales().generate("Once", 3, temperature=np.float32(0.5), top_k=np.int64(5))
+
     def test_sampling_arguments_are_those_of_the_program(self):
         from vitrine._vitrine import sampling_options
         from vitrine.sampling import Sampling

@@ -1,7 +1,10 @@
 """What terminals and notebooks show of results: short, well-formed, with what is in them; chat templates."""
 
+import contextlib
 import copy
+import io
 import json
+import os
 import pathlib
 import pickle
 import re
@@ -18,8 +21,41 @@ import vitrine
 from support import GOLDEN, SOURCE, Case, golden_model, tales
 from vitrine import curves
 from vitrine.documents import Document
+from vitrine.program import program_path
 
 PROMPT = "The old king had a son"
+
+
+class Notebooks(Case):
+    def run_cells(self, name, **environment):
+        """The code cells of a notebook in examples/notebooks, in order; what they print."""
+        folder = SOURCE / "examples" / "notebooks"
+        cells = json.loads((folder / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        names, said, before = {}, io.StringIO(), os.getcwd()
+        os.chdir(folder)
+        try:
+            with mock.patch.dict(os.environ, {"VITRINE": str(program_path()), **environment}), contextlib.redirect_stdout(said):
+                for cell in cells:
+                    if cell["cell_type"] == "code":
+                        exec("".join(cell["source"]), names)
+        finally:
+            os.chdir(before)
+        return said.getvalue()
+
+    def test_the_next_word_of_another_gemma_2(self):
+        said = self.run_cells("next-word", MODEL=golden_model("gemma2"))  # its configuration is one of transformers 5
+        self.assertIn("4 layers of 4 heads", said)
+        self.assertEqual(said.count("agrees"), 2)
+
+    def test_the_next_word_of_another_family(self):
+        with self.assert_says(AssertionError, "gpt2_a", "is a gpt2", "Gemma 2"):
+            self.run_cells("next-word", MODEL=golden_model("gpt2_a"))
+
+    def test_the_command_says_what_is_wrong(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "config.json").write_text(pathlib.Path(golden_model("gemma2"), "config.json").read_text())
+            with self.assert_says(RuntimeError, "vitrine trace", folder):
+                self.run_cells("next-word", MODEL=folder)
 
 
 class Shown(Case):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import operator
 import pickle
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, SupportsIndex, cast, overload
 
@@ -99,7 +101,7 @@ class ActivationCache(Mapping[str, Floats]):
             raise KeyError(f"{name!r} is in every layer; name one, as in cache[{name!r}, 0]")
         if found in self._values:
             return found
-        raise KeyError(f"{found or name!r} was not kept by this run, which kept {self._kept()}")
+        raise KeyError(f"{found or name!r} was not kept by this run, which kept {self._kept()}{self._meant_by(name)}")
 
     def _layer_name(self, name: str, layer: int, part: str | None = None) -> str:
         if not -self._n_layers <= layer < self._n_layers:
@@ -108,6 +110,12 @@ class ActivationCache(Mapping[str, Floats]):
         if part is not None:
             return f"blocks.{layer}.{part}.hook_{name}"
         return f"blocks.{layer}.hook_{name}" if f"blocks.{layer}.hook_{name}" in self._values else f"{name}.{layer}"
+
+    def _meant_by(self, name: str) -> str:
+        """The model's hook that a name may be a slip of, as a question; short names ("pattern.0") count."""
+        short = [re.sub(r"blocks\.(\d+)\..*hook_(\w+)", r"\2.\1", hook) for hook in self._hook_names]
+        near = difflib.get_close_matches(name, [*self._hook_names, *short], 1, 0.9)
+        return f". Did you mean {near[0]!r}?" if near and near[0] != name else ""
 
     def _kept(self) -> str:
         names = list(self._values)

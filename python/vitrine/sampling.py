@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
+
+import numpy as np
 
 from ._vitrine import sampling_options
 from .opened import OpenedModel
@@ -80,5 +83,7 @@ def numbers_of(sampling: Mapping[str, Any]) -> dict[str, float]:
             raise TypeError(f"generate has no {name}=; {_ELSEWHERE[name]}")
         if name not in Sampling.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
+        if name in _IS_WHOLE and not isinstance(sampling[name], (numbers.Real, np.number, type(None))):
+            raise TypeError(f"{name} is {sampling[name]!r}; expected a number")
     return {name: within(name, value, -1, INT64) if _IS_WHOLE[name] else value
             for name, value in sampling.items() if name in _IS_WHOLE and value is not None}
