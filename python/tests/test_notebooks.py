@@ -85,6 +85,14 @@ class Shown(Case):
         self.assertEqual(bare.predict([5, 6]).pieces, [""])
         self.well_formed(bare.predict([5, 6])._repr_html_())
 
+    def test_the_style_of_a_picture_is_its_own(self):
+        """Some programs put SVG into the page, where its style would apply to the drawings of other cells."""
+        style = re.search(r"<style>(.*?)</style>", self.model.picture("logit-lens", PROMPT).svg, re.DOTALL)[1]
+        selectors = [one for rule in re.findall(r"([^{}]+)\{[^{}]*\}", style) for one in rule.split(",")]
+        self.assertGreater(len(selectors), 50)
+        for selector in selectors:
+            self.assertRegex(selector, r"^\.vitrine\b")
+
     def test_losses(self):
         found = self.model.token_losses(PROMPT)
         self.assertEqual(found.tokens, self.model.to_tokens(PROMPT)[0].tolist())

@@ -34,32 +34,35 @@ std::string mixed(const std::array<Color, 5>& stops, double share) {
                      mix(stops[i].b, stops[i + 1].b));
 }
 
+// Each rule is of pictures alone: a page that holds one within its text, as notebooks do, keeps its own style.
 std::string style() {
   const auto scales = [](const auto& sequential, const auto& diverging) {
     std::string css;
     for (int i = 0; i <= kLevels; ++i) {
       const double share = static_cast<double>(i) / kLevels;
-      css += fmt::format(".s{0}{{color:{1}}}.d{0}{{color:{2}}}", i, mixed(sequential, share), mixed(diverging, share));
+      css += fmt::format(".vitrine .s{0}{{color:{1}}}.vitrine .d{0}{{color:{2}}}", i, mixed(sequential, share),
+                         mixed(diverging, share));
     }
     return css;
   };
   // Categories: Okabe and Ito's colors, which survive every color vision; names on them are dark in both themes.
   static constexpr const char* kCategories[] = {"#9aa0a6", "#e69f00", "#56b4e9", "#009e73",
                                                 "#cc79a7", "#d55e00", "#f0e442", "#c9d3e0"};
-  std::string categories = ".onlight{color:#1b1f24}";
-  for (size_t i = 0; i < std::size(kCategories); ++i) categories += fmt::format(".c{}{{color:{}}}", i, kCategories[i]);
+  std::string categories = ".vitrine .onlight{color:#1b1f24}";
+  for (size_t i = 0; i < std::size(kCategories); ++i) categories += fmt::format(".vitrine .c{}{{color:{}}}", i, kCategories[i]);
   return categories +
-         "svg{color-scheme:light "
-         "dark;background:#fff}.ink{color:#1b1f24}.muted{color:#57606a}.faint{color:#d0d7de}.accent{color:#2166ac}.accent2{color:"
-         "#b35806}" +
+         ".vitrine{color-scheme:light dark;background:#fff}"
+         ".vitrine .ink{color:#1b1f24}.vitrine .muted{color:#57606a}.vitrine .faint{color:#d0d7de}"
+         ".vitrine .accent{color:#2166ac}.vitrine .accent2{color:#b35806}" +
          scales(kSequentialLight, kDivergingLight) +
-         "@media(prefers-color-scheme:dark){svg{background:#0d1117}.ink{color:#e6edf3}.muted{color:#9da7b1}.faint{color:#30363d}"
-         ".accent{color:#92c5de}.accent2{color:#fdb863}" +
+         "@media(prefers-color-scheme:dark){.vitrine{background:#0d1117}"
+         ".vitrine .ink{color:#e6edf3}.vitrine .muted{color:#9da7b1}.vitrine .faint{color:#30363d}"
+         ".vitrine .accent{color:#92c5de}.vitrine .accent2{color:#fdb863}" +
          scales(kSequentialDark, kDivergingDark) +
-         "}line,path{stroke:currentColor;fill:none}rect,circle,polygon,text,.head{fill:currentColor}rect{shape-rendering:"
-         "crispEdges}."
-         "open{fill:"
-         "none;stroke:currentColor}.dashed{stroke-dasharray:5 4}";
+         "}.vitrine line,.vitrine path{stroke:currentColor;fill:none}"
+         ".vitrine rect,.vitrine circle,.vitrine polygon,.vitrine text,.vitrine .head{fill:currentColor}"
+         ".vitrine rect{shape-rendering:crispEdges}"
+         ".vitrine .open{fill:none;stroke:currentColor}.vitrine .dashed{stroke-dasharray:5 4}";
 }
 
 std::string pixels(double value) {
@@ -120,7 +123,8 @@ Svg::Svg(double width, double height, const std::string& title, const std::strin
 
 std::string Svg::finish() && {
   const std::string head = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"vitrine\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+      "role=\"img\" "
       "aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\">\n<title id=\"title\">{2}</title>\n<desc "
       "id=\"desc\">{3}</desc>\n"
       "<style>{4}</style>\n",
