@@ -70,7 +70,7 @@ def pronouns(model):
     his, her = model.to_single_token(" his"), model.to_single_token(" her")
     pairs = [("king", "queen"), ("man", "woman"), ("father", "mother"), ("brother", "sister")]
     texts = [f"The {one} went home to" for pair in pairs for one in pair]
-    tokens = np.concatenate([model.to_tokens(text) for text in texts])
+    tokens = model.to_tokens(texts)  # an error if their lengths differ
     answers = np.array([[his, her], [her, his]] * len(pairs))
     return tokens, tokens.reshape(len(pairs), 2, -1)[:, ::-1].reshape(tokens.shape), answers
 

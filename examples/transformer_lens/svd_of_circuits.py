@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the singular vectors of OV circuits and of W_out write, as in TransformerLens's notebook "SVD Interpreter Demo".
 
-usage: svd_of_circuits.py [MODEL] [--layer 7] [--head 0]
+usage: svd_of_circuits.py [MODEL] [--layer N] [--head 0]
 
 A head's OV circuit is U diag(S) Vᵀ: what lies along a column of U is written along the same column of V, which the unembedding turns
 into a score for every token. The sign of a pair (U, V) is free, so both ends of a direction are shown.
@@ -29,12 +29,13 @@ def written_by_mlp(model, layer, count=10):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--layer", type=int, default=7)
+    parser.add_argument("--layer", type=int, help="default: the last")
     parser.add_argument("--head", type=int, default=0)
     a = parser.parse_args()
     model = vitrine.load(a.model)
-    for title, (scores, S) in ((f"L{a.layer}H{a.head}", written_by_head(model, a.layer, a.head, 5)),
-                               (f"MLP of layer {a.layer}", written_by_mlp(model, a.layer, 5))):
+    layer = model.cfg.n_layers - 1 if a.layer is None else a.layer
+    for title, (scores, S) in ((f"L{layer}H{a.head}", written_by_head(model, layer, a.head, 5)),
+                               (f"MLP of layer {layer}", written_by_mlp(model, layer, 5))):
         print(f"{title}: singular value, the tokens at one end of the direction, at the other")
         for s, column in zip(S, scores.T):
             order = np.argsort(column)
