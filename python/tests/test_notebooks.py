@@ -236,6 +236,10 @@ class Training(Case):
         with tempfile.TemporaryDirectory() as folder:
             run = vitrine.TrainingCurves(folder)
             self.assertIn("no step yet", repr(run))
+            self.assertIn(f"{folder}: no step yet", run._repr_html_())
+            absent = vitrine.TrainingCurves(folder + "/absent")
+            for shown in (repr(absent), absent._repr_html_()):
+                self.assertIn("absent: the folder does not exist yet", shown)
             self.assertIn("nothing yet", run._repr_html_())
             self.lines(folder, 3, '{"step": 4, "lo')
             self.assertEqual([line["step"] for line in run.metrics], [1, 2, 3])

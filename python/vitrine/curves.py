@@ -28,7 +28,7 @@ class TrainingCurves:
     def __repr__(self) -> str:
         steps = self.metrics
         if not steps:
-            return f"<training run {self.folder}: no step yet>"
+            return f"<training run {self.folder}: {self._nothing()}>"
         last = {name: series[-1][1] for name, series in self._drawn().items()}
         return f"<training run {self.folder}: step {steps[-1]['step']}, {', '.join(f'{name} {y:.4g}' for name, y in last.items())}>"
 
@@ -54,8 +54,12 @@ class TrainingCurves:
     def _drawn(self) -> dict[str, list[tuple[int, float]]]:
         return {name: series for name in _DRAWN if (series := self[name])}
 
+    def _nothing(self) -> str:
+        return "no step yet" if self.folder.is_dir() else "the folder does not exist yet"
+
     def _repr_html_(self) -> str:
-        return curves(self._drawn(), f"{self.folder.name}, by step")
+        drawn = self._drawn()
+        return curves(drawn, f"{self.folder.name}, by step" if drawn else f"{self.folder}: {self._nothing()}")
 
 
 def folder_of(config: Any) -> str | None:
