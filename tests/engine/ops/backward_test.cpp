@@ -74,7 +74,7 @@ class Both {
     Context ctx(pool);
     ctx.activations = kType;
     ctx.numerics.bf16 = bf16;
-    Tape tape(0, room);
+    Tape tape(int64_t{0}, room);
     ctx.record_on(&tape);
     std::deque<std::vector<T>> numbers, gradients;
     std::deque<Weight> weights;
@@ -191,7 +191,7 @@ TEST(Backward, KeptLogitsHardlyAddToTheMemory) {
   w.grad = {gradient.data(), 64};
   const auto peak = [&](size_t room) {
     Context ctx(pool);
-    Tape tape(0, room);
+    Tape tape(int64_t{0}, room);
     ctx.record_on(&tape);
     Tensor x = ctx.zeros({500, 64});
     std::vector<Tensor> branches;  // whose gradients of 128 kB exist at one time
