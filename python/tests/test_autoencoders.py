@@ -87,6 +87,24 @@ class Autoencoders(Case):
             self.assertEqual(vitrine.load_sae("ada/saes", "layer_1").d_sae, sae.d_sae)
             self.assertEqual(vitrine.load_sae("small-res", "blocks.1.hook_resid_pre", registry=registry).d_sae, sae.d_sae)
 
+    def test_an_autoencoder_of_centered_weights(self):
+        """Its features on our residual stream are those on TransformerLens's with center_writing_weights."""
+        gold = np.load(GOLDEN / "python" / "transformer_lens_cells_gpt2_a.npz")
+        model = vitrine.load(golden_model("gpt2_a"), compute="f32")
+        hook = "blocks.1.hook_resid_pre"
+        plain, theirs = random_sae(model, hook), gold["centered/resid_pre"]
+        resid = model.run_with_cache(gold["clean"], hook)[1][hook]
+        self.assertGreater(np.abs(plain.encode(resid) - plain.encode(theirs)).max(), 1e-3)
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, {"HF_HUB_CACHE": scratch}):
+            cached = pathlib.Path(scratch) / "models--ada--saes"
+            plain.save(cached / "snapshots" / "abc" / "layer_1")
+            registry = pathlib.Path(scratch) / "saes.yaml"
+            registry.write_text("res: {repo_id: ada/saes, config_overrides: {model_from_pretrained_kwargs: {center_writing_weights: true}}, "
+                                "saes: [{id: one, path: layer_1}]}\n")
+            sae = vitrine.load_sae("res", "one", registry=registry)
+        self.assert_close(sae.encode(resid), plain.encode(theirs), 1e-4)
+        self.assert_close(sae(resid), plain(theirs), 1e-4)
+
     @unittest.skipUnless(importlib.util.find_spec("sae_lens"), "sae_lens is not installed")
     def test_the_registry_of_saelens(self):
         with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(os.environ, {"HF_HUB_CACHE": scratch}):

@@ -188,12 +188,21 @@ def attention_attribution(model, gold):
     gold["attribution/pattern"] = torch.stack([kept[name][0] * gradients[name][0] for name in names])
 
 
+def centered(name, gold):
+    """The residual stream of a model whose writing weights are centered, as autoencoders of gpt2-small-res-jb expect it."""
+    model = boot(name, center_writing_weights=True, fold_ln=True, center_unembed=False, fold_value_biases=False)
+    _, cache = model.run_with_cache(gold["clean"])
+    gold["centered/resid_pre"] = cache["resid_pre", 1]
+
+
 def write(name):
     model = boot(name, no_processing=True)
     gold = {}
     with torch.no_grad():
         for cells in (main_demo, head_detector, grokking, othello, patchscopes):
             cells(model, gold)
+        if name == "gpt2_a":
+            centered(name, gold)
     attention_attribution(model, gold)
     saved = {key: value.detach().numpy() for key, value in gold.items()}
     saved = {key: value.astype(np.float32) if value.dtype == np.float64 else value for key, value in saved.items()}
