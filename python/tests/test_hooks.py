@@ -1,5 +1,6 @@
 """Reading and changing what happens inside, and who owns the numbers."""
 
+import functools
 import gc
 import json
 import pathlib
@@ -116,6 +117,36 @@ class Requests(Case):
             self.assertNotIn(key, few)
             with self.assert_says(KeyError, words):
                 few[key]
+
+    def test_functions_take_the_hook_by_its_name_as_in_transformer_lens(self):
+        model = vitrine.load(golden_model("llama"), compute="f32")
+        seen = []
+
+        def named(value, *, hook):
+            seen.append(hook.name)
+            return value * 2
+
+        def behind_another(value, factor=2.0, hook=None):
+            seen.append(hook.name)
+            return value * factor
+
+        def first(factor, value, hook):
+            seen.append(hook.name)
+            return value * factor
+
+        class WithForward:
+            def forward(self, value, factor=2.0, hook=None):
+                seen.append(hook.name)
+                return value * factor
+
+            def backward(self, gradient, hook):
+                return gradient * 2
+
+        name = "blocks.1.hook_resid_pre"
+        doubled = model.run_with_hooks([5, 6], [(name, lambda value, point: value * 2)])
+        for function in (named, behind_another, functools.partial(first, 2.0), functools.partial(behind_another, factor=2.0), WithForward()):
+            np.testing.assert_array_equal(model.run_with_hooks([5, 6], [(name, function)]), doubled)
+        self.assertEqual(seen, [name] * 5)
 
     def test_numbers_of_numpy_and_tuples_as_transformer_lens_takes_them(self):
         model = vitrine.load(golden_model("llama"), compute="f32")

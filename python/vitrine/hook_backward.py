@@ -36,7 +36,7 @@ class torch_hook:
     def __init__(self, function: Callable[[Any, HookPoint], Any]) -> None:
         if not callable(function):
             raise InputError(f"torch_hook takes a function of (value, hook); got {function!r}")
-        self._function = function
+        self._function = forward_of(function)
 
     def __call__(self, value: Floats, hook: HookPoint) -> Floats:
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -95,8 +96,21 @@ def pair_of(hook: Hook) -> Hook:
 
 
 def forward_of(function: AnyFunction) -> HookFunction:
-    """The function itself, or that of an object with its derivative (hook_backward.py)."""
-    return function if callable(function) else function.forward
+    """The function itself, or that of an object with its derivative (hook_backward.py), to be called with (value, hook).
+
+    A parameter named hook gets the hook by that name, as in TransformerLens, wherever it stands.
+    """
+    given: HookFunction = function if callable(function) else function.forward
+    code = getattr(given, "__code__", None)
+    if code is not None and code.co_argcount >= 2 and code.co_varnames[1] == "hook":
+        return given
+    try:
+        named = inspect.signature(given).parameters.get("hook")
+    except (TypeError, ValueError):  # of what is not written in Python
+        return given
+    if named is None or named.kind is named.POSITIONAL_ONLY:
+        return given
+    return lambda value, hook: given(value, hook=hook)  # type: ignore[call-arg]
 
 
 def replacement_of(name: str, value: Floats, returned: Any) -> Floats:
