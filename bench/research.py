@@ -159,7 +159,7 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/research"))
     parser.add_argument("--vitrine", type=pathlib.Path, default=pathlib.Path("build/release/vitrine"))
-    parser.add_argument("--python", default="build/python/venv/bin/python", help="an interpreter that has the package vitrine")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has the package vitrine, if it is not this one")
     o = parser.parse_args()
     unknown = set(o.only.split(",")) - set(WORK)
     if unknown:
