@@ -31,7 +31,7 @@ def grpo(**more):
 PAIRS = dict(data="pairs/train", optimizer={"lr": 1e-3, "weight_decay": 0})
 LORA = {"rank": 4, "targets": ["q_proj", "v_proj", "down_proj"]}
 TRAIN = {
-    "adamw-bf16": base(compute="bf16", ema=0.9, optimizer={"lr": 1e-3, "moments": "bf16"}, recompute=True),
+    "adamw-bf16": base(compute="bf16", ema=0.9, optimizer={"lr": 1e-3, "moments": "bf16"}, recompute=True, average={"last": 2}),
     "muon-cycles": base(optimizer={"name": "muon", "lr": 1e-3, "lr_groups": {"*embed*": 0}}, schedule={"cycles": 2, "warmup_ratio": 0.1}),
     "soap": base(optimizer={"name": "soap", "lr": 1e-3, "frequency": 5}),
     "validated": base(data={"train": "text/train", "validation": "text/valid"}, eval_every=3, early_stopping={"patience": 4}),
@@ -43,6 +43,7 @@ TRAIN = {
     "cpo": base(**PAIRS, cpo={"beta": 0.1}),
     "simpo": base(**PAIRS, cpo={"beta": 2, "loss_type": "simpo"}),
     "orpo": base(**PAIRS, orpo={"beta": 0.1}),
+    "kto": base(data="labels/train", optimizer={"lr": 1e-3, "weight_decay": 0}, kto={"beta": 0.1}, average={"last": 2}),
     "grpo": grpo(),
     "grpo-reference": grpo(beta=0.05),
     "grpo-lora": dict(grpo(beta=0.05), lora=LORA),
@@ -107,12 +108,13 @@ class Kinds:
         (folder / "prompts.jsonl").write_text("\n".join(prompts))
         (folder / "answers.jsonl").write_text("\n".join(json.dumps({"prompt": one["prompt"], "completion": one["answer"] + "."}) for one in lines))
         (folder / "pairs.jsonl").write_text("\n".join(json.dumps({"prompt": one["prompt"], "chosen": one["answer"] + ".", "rejected": one["answer"][::-1] + "(."}) for one in lines))
+        shutil.copy(folder / "pairs.jsonl", folder / "labels.jsonl")
         self.run("data", "text.txt", "--document", "\\n", "--tokenizer", "characters", "--valid", "0.1", "--out", "text")
         config = dict(model_type="llama", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, vocab_size=16, max_position_embeddings=32, eos_token_id=2)
         self.write("start", dict(model={"config": config, "tokenizer": "text"}, data={"train": "text/train"}, sequence_length=24, batch=16, steps=40, checkpoint={"every": 20, "keep": 5},
                                  optimizer={"lr": 3e-3}))
         self.run("train", "start.json")
-        for name, form in (("prompts", "--prompts"), ("answers", "--chat"), ("pairs", "--preferences")):
+        for name, form in (("prompts", "--prompts"), ("answers", "--chat"), ("pairs", "--preferences"), ("labels", "--unpaired-preferences")):
             self.run("data", f"{name}.jsonl", form, "--tokenizer", "start/last", "--out", name)
         self.run("collect", "--model", "start/last", "text.txt", "--document", "\\n", "--hooks", "blocks.*.hook_resid_post", "--hooks", "blocks.*.ln2.hook_normalized",
                  "--hooks", "blocks.*.hook_mlp_out", "--context", "24", "--out", "values")
