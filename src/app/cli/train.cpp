@@ -1,6 +1,7 @@
 // vitrine train: learning, from a configuration.
 #include "train/train.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -17,7 +18,9 @@
 #include "cli/train_sweep.h"
 #include "cli/train_tasks.h"
 #include "cli/train_view.h"
+#include "io/atomic_file.h"
 #include "train/example.h"
+#include "train/find_rate.h"
 
 namespace vitrine::cli {
 namespace {
@@ -27,6 +30,9 @@ struct TrainArguments {
   std::vector<std::string> settings;
   bool resume = false, example = false, json = false, distill = false;
   OneStepOptions one_step;
+  bool find_rate = false;
+  RateSearch search;
+  std::string curve;
 
   std::string command() const {
     std::string words = std::string("vitrine ") + (distill ? "distill " : "train ") + shell_word(config);
@@ -70,6 +76,46 @@ void print_result(const TrainResult& r, const TrainArguments& o, const TrainConf
 }
 
 void run_config(const TrainArguments& o, Comm& comm);
+
+void run_find_rate(const TrainArguments& o) {
+  const TrainConfig config = read_train_config(o.config, o.settings);
+  if (!(o.search.from < o.search.to))
+    throw UsageError(fmt::format("--lr-from is {} and --lr-to {}; expected a rate that rises.", o.search.from, o.search.to));
+  int64_t done = 0;
+  std::optional<Progress> progress;
+  progress.emplace("rates");
+  const RateCurve curve = find_rate(config, o.search, [&](const RateCurve::Point& p) {
+    ++done;
+    progress->show(static_cast<double>(done) / static_cast<double>(o.search.steps),
+                   fmt::format("lr {:.2e}, loss {:.4f}", p.rate, p.loss));
+    return !StopSignals::asked();
+  });
+  progress.reset();
+  const auto lowest = std::ranges::min_element(curve.points, {}, &RateCurve::Point::smoothed);
+  if (!o.curve.empty()) {
+    std::string text = "lr,loss,smoothed\n";
+    for (const RateCurve::Point& p : curve.points) text += fmt::format("{},{},{}\n", p.rate, p.loss, p.smoothed);
+    write_file_atomically(o.curve, text);
+  }
+  if (o.json) {
+    OrderedJson document;
+    document["suggestion"] = curve.suggestion ? OrderedJson(*curve.suggestion) : OrderedJson();
+    document["lowest"] = curve.points.empty() ? OrderedJson() : OrderedJson(lowest->rate);
+    document["diverged"] = curve.diverged;
+    document["curve"] = OrderedJson::array();
+    for (const RateCurve::Point& p : curve.points)
+      document["curve"].push_back({{"lr", p.rate}, {"loss", p.loss}, {"smoothed", p.smoothed}});
+    return print_json(document);
+  }
+  if (!curve.points.empty())
+    print("{} rates from {:.2e} to {:.2e}{}; lowest smoothed loss {:.4f} at {:.2e}\n", curve.points.size(),
+          curve.points.front().rate, curve.points.back().rate, curve.diverged ? ", where it diverged" : "", lowest->smoothed,
+          lowest->rate);
+  if (curve.suggestion)
+    print("the loss falls fastest at {:.2e}: --set optimizer.lr={:.2e}\n", *curve.suggestion, *curve.suggestion);
+  else
+    print("the loss falls nowhere. Try other rates with --lr-from, --lr-to and --lr-steps\n");
+}
 
 // Where several processes train together, the one that fails says why and ends the others, which may be waiting for it.
 void run_together(const TrainArguments& o, Comm& comm) {
@@ -187,6 +233,10 @@ TrainResult run_one(const TrainConfig& config, const TrainArguments& o, Comm& co
 
 void run_config(const TrainArguments& o, Comm& comm) {
   const StopSignals signals(comm.rank() == 0);
+  if (o.find_rate) {
+    if (comm.size() > 1) throw UsageError("--find-lr runs in one process. Start it without mpirun.");
+    return run_find_rate(o);
+  }
   if (!o.sweep.empty())
     return run_train_sweep(
         read_sweep(o.config, o.settings, o.sweep),
@@ -217,6 +267,18 @@ Action define_train(CLI::App& app) {
   for (const char* name : {"--target", "--rate", "--steps", "--top", "--model"}) app.get_option(name)->needs(one_step);
   for (const char* name : {"CONFIG", "--set", "--sweep", "--resume"}) app.get_option(name)->excludes(one_step)->excludes(example);
   example->excludes(one_step);
+  CLI::Option* find = app.add_flag(
+      "--find-lr", o->find_rate,
+      "Instead of a run: take steps on its data at rising learning rates, and print the rate at which the loss falls fastest. "
+      "Nothing is written into the run's folder");
+  add_number(app, "--lr-from", o->search.from, 1e-12, 1e6, "First rate of --find-lr (default 1e-8)")->needs(find);
+  add_number(app, "--lr-to", o->search.to, 1e-12, 1e6, "Last rate of --find-lr (default 1)")->needs(find);
+  add_count(app, "--lr-steps", o->search.steps, 10, 1 << 20, "Steps of --find-lr (default 100)")->needs(find);
+  app.add_option("--curve", o->curve, "A CSV file for the curve of --find-lr: lr, loss and smoothed loss of each step")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->needs(find);
+  for (const char* name : {"--sweep", "--resume", "--one-step", "--example"}) find->excludes(app.get_option(name));
   add_json(app, o->json);
   example->excludes(app.get_option("--json"));  // it is YAML
   return [o] { run_train(*o); };

@@ -3,6 +3,7 @@
 // loop is in train.cpp.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "train/comm.h"
 #include "train/config.h"
 #include "train/data/mixed_source.h"
+#include "train/find_rate.h"
 #include "train/layer_watch.h"
 #include "train/learner.h"
 #include "train/masking.h"
@@ -29,6 +31,7 @@ class TrainRun {
  public:
   TrainRun(const TrainConfig& config, bool resume, const TrainEvents& events, Comm& comm);
   TrainResult go();
+  RateCurve find_rate(const RateSearch& search, const std::function<bool(const RateCurve::Point& point)>& stepped);
 
  private:
   using Line = nlohmann::ordered_json;  // of metrics.jsonl

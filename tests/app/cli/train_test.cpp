@@ -1,4 +1,7 @@
 // vitrine train as a shell runs it: kills, Ctrl-C, resuming, messages.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -170,6 +173,27 @@ TEST_F(TrainCommand, ASweepRefusesValuesByTheirPlaceAndOutlivesARunThatFails) {
   EXPECT_CONTAINS(outcome.err, "these runs of the sweep failed: optimizer.lr=1e30");
   EXPECT_TRUE(outcome.json().at("runs")[0].at("failed"));
   EXPECT_EQ(outcome.json().at("runs")[1].at("last").at("step"), 6);
+}
+
+TEST_F(TrainCommand, FindsALearningRateAndWritesTheCurve) {
+  const std::string run = config("run", 4);
+  const std::vector<std::string> search = {"train", run, "--find-lr", "--lr-from", "1e-6", "--lr-to", "10", "--lr-steps", "30"};
+  std::vector<std::string> with_curve = search;
+  with_curve.insert(with_curve.end(), {"--curve", scratch / "curve.csv", "--json"});
+  const Outcome found = vitrine(with_curve);
+  ASSERT_EQ(found.code, 0) << found.err;
+  const Json json = found.json();
+  const double suggestion = json.at("suggestion").get<double>();
+  EXPECT_GT(suggestion, 1e-6);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "run"));
+  const std::string curve = read_file(scratch / "curve.csv");
+  EXPECT_TRUE(curve.starts_with("lr,loss,smoothed\n1e-06,")) << curve;
+  EXPECT_EQ(static_cast<size_t>(std::ranges::count(curve, '\n')), json.at("curve").size() + 1);
+  const Outcome text = vitrine(search);
+  EXPECT_EQ(text.code, 0);
+  EXPECT_CONTAINS(text.out, "the loss falls fastest at " + fmt::format("{:.2e}: --set optimizer.lr=", suggestion));
+  EXPECT_CONTAINS(vitrine({"train", run, "--lr-steps", "30"}).err, "--find-lr");
+  EXPECT_CONTAINS(vitrine({"train", run, "--find-lr", "--lr-from", "1"}).err, "expected a rate that rises");
 }
 
 TEST_F(TrainCommand, AClosedTerminalFinishesTheStepAndSaves) {
