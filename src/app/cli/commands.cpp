@@ -35,6 +35,7 @@ const std::vector<Command>& commands() {
       eval_choices_command,
       eval_compare_command,
       train_command,
+      reward_command,
       curves_command,
       pull_command,
       convert_command,
@@ -58,7 +59,7 @@ const std::vector<Purpose>& purposes() {
        {"explain", "book", "picture", "attribute", "units", "trace", "collect", "circuits", "features", "graph", "eval",
         "compare", "verify", "bench"}},
       {"Change a model", {"intervene", "merge", "extract-lora", "convert", "imatrix"}},
-      {"Train", {"train", "distill", "warp", "sae", "lens", "data", "tokenizer", "curves"}},
+      {"Train", {"train", "distill", "reward", "warp", "sae", "lens", "data", "tokenizer", "curves"}},
       {"Files and the program", {"pull", "info", "tokenize", "detokenize", "completion", "manual"}},
   };
   return table;

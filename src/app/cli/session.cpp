@@ -7,6 +7,7 @@
 #include "cli/lora_option.h"
 #include "cli/options.h"
 #include "model/adapter.h"
+#include "model/reward_model.h"
 #include "model/unknown_keys.h"
 #include "runtime/model_tokenizer.h"
 
@@ -128,11 +129,18 @@ Engine open_engine(const ModelOptions& options) {
   ModelFiles files = resolve_model(model_or_shipped(options.model));
   files.window = options.window;
   files.may_lack_head = options.may_lack_head;
+  files.rewards = options.rewards;
+  if (options.rewards && !options.adapter.empty()) open_for_rewards(files, "--adapter");  // it has the score
   if (options.ignore_unknown_keys)
     for (const std::string& key : drop_unknown_keys(files))
       log("warning: {} sets \"{}\", which is not known here and is ignored; the numbers may be wrong", files.config_path, key);
   OpenedModel opened = open_model(std::move(files));
   if (!options.adapter.empty()) open_adapter(opened, options.adapter);
+  if (opened.files.fresh_score) {
+    const std::vector<std::string>& saved = opened.adapter->options().saved;
+    if (std::find(saved.begin(), saved.end(), "score") == saved.end())
+      throw InputError(options.adapter + ": is no adapter of a reward model: its modules_to_save has no \"score\"");
+  }
   ScaledAdapters adapters;
   for (const std::string& word : options.lora) {
     const LoraWord lora = parse_lora(word);

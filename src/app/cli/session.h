@@ -28,6 +28,7 @@ struct ModelOptions {
   bool ignore_unknown_keys = false;  // of a config.json
   int64_t window = 0;                // of a GGUF file that names none; 0: as the file says
   bool may_lack_head = false;        // the command does without logits
+  bool rewards = false;              // the command reads rewards (ModelFiles::rewards)
   bool json = false;
 };
 

@@ -22,6 +22,8 @@ struct ModelFiles {
   Json generation_config;              // null if there is none
   int64_t window = 0;                  // of a GGUF file's attention where its metadata name none, as asked for; 0: not asked for
   bool may_lack_head = false;          // who opens it does without logits: an embedding model's files hold no matrix for them
+  bool rewards = false;                // who opens it reads rewards: it is a reward model (model/reward_model.h)
+  bool fresh_score = false;            // the files of a language model that becomes one: its score is zeros
   bool untied = false;                 // of a tied model: the head is a matrix of its own with the embedding's numbers
   bool stacked_experts = false;        // its weights hold a matrix of all experts in one tensor, as transformers 5 may write them
 };

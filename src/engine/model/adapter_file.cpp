@@ -755,8 +755,9 @@ void write_adapter(const Adapter& adapter, const std::string& directory, const s
   Json tokens = o.tokens.empty() ? Json() : Json(o.tokens);
   if (!adapter.tokens().empty()) tokens = Json::object();
   for (const Adapter::Tokens& rows : adapter.tokens()) tokens[rows.name.substr(rows.name.rfind('.') + 1)] = rows.part.rows;
+  const bool learns_score = std::find(o.saved.begin(), o.saved.end(), "score") != o.saved.end();  // of a reward model
   const Json config = {{"peft_type", "LORA"},
-                       {"task_type", "CAUSAL_LM"},
+                       {"task_type", learns_score ? "SEQ_CLS" : "CAUSAL_LM"},
                        {"base_model_name_or_path", base},
                        {"r", o.rank},
                        {"lora_alpha", number_in_json(o.alpha)},

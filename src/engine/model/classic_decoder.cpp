@@ -189,7 +189,8 @@ Family classic_decoder_family() {
           .ignored_suffixes = {},
           .dropout = {.embedding = "dropout", .attention = "dropout", .residual = "dropout"},
           .norm_order_key = "norm_order",
-          .last_hidden_is_normed = false};
+          .last_hidden_is_normed = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

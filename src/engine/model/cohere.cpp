@@ -160,7 +160,8 @@ Family family_of_coheres(const char* name, const char* gguf, const char* archite
           // Biases of norms, all 0, are in published files of Cohere 2.
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq", "rope_freqs.weight", ".input_layernorm.bias",
                                "model.norm.bias"},
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct ModelConfig {
   const float* rope_divisors = nullptr;                     // GGUF's rope_freqs.weight, if the file has one
   const float *rope_short = nullptr, *rope_long = nullptr;  // its rope_factors_short.weight and rope_factors_long.weight
   bool stacked_experts = false;                             // of a Hugging Face directory: a tensor holds a matrix of all experts
+  bool rewards = false;                                     // it is opened as a reward model
 };
 
 /// What the configurations of decoders with RMSNorm and RoPE share.

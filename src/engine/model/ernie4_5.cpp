@@ -86,7 +86,8 @@ Family ernie4_5_family() {
           .paper = "https://yiyan.baidu.com/blog/publication/ERNIE_Technical_Report.pdf",
           .source = "src/engine/model/ernie4_5.cpp",
           .make = read_ernie4_5,
-          .dropout = {.embedding = nullptr, .attention = nullptr, .residual = nullptr}};
+          .dropout = {.embedding = nullptr, .attention = nullptr, .residual = nullptr},
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

@@ -165,7 +165,8 @@ Family ernie4_5_moe_family() {
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
           .ignored_prefixes = {"model.mtp_"},
           .dropout = {.embedding = nullptr, .attention = nullptr, .residual = nullptr},
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

@@ -247,7 +247,8 @@ Family falcon_h1_family() {
           .second_source = "src/engine/model/mamba_mixer.cpp",
           .make = read_falcon_h1,
           .gguf_holds_factors = true,
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

@@ -511,7 +511,8 @@ Family gemma4_text_family() {
           .source = "src/engine/model/gemma4.cpp",
           .make = read_gemma4_text,
           .norms = Form::Norms::own,
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

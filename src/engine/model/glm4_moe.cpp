@@ -136,7 +136,8 @@ Family glm4_moe_family() {
           .source = "src/engine/model/glm4_moe.cpp",
           .make = read_glm4_moe,
           .ignored_suffixes = {"lm_head.weight", ".rotary_emb.inv_freq"},
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

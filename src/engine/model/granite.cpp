@@ -300,7 +300,8 @@ Family family_of_granites(const char* name, const char* gguf, const char* archit
           .paper = "arXiv:2203.03466",
           .source = "src/engine/model/granite.cpp",
           .second_source = "src/engine/model/mamba_mixer.cpp",
-          .make = make};
+          .make = make,
+          .scores_sequences = false};
 }
 
 }  // namespace

@@ -270,7 +270,8 @@ Family lfm2_family() {
           .title = "LFM2",
           .paper = "arXiv:2511.23404",
           .source = "src/engine/model/lfm2.cpp",
-          .make = read_lfm2};
+          .make = read_lfm2,
+          .scores_sequences = false};
 }
 
 Family lfm2_moe_family() {
@@ -280,7 +281,8 @@ Family lfm2_moe_family() {
           .title = "LFM2 MoE",
           .paper = "arXiv:2511.23404",
           .source = "src/engine/model/lfm2.cpp",
-          .make = read_lfm2_moe};
+          .make = read_lfm2_moe,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

@@ -273,7 +273,8 @@ Family llama4_text_family() {
           .paper = "https://ai.meta.com/blog/llama-4-multimodal-intelligence",
           .source = "src/engine/model/llama4.cpp",
           .make = read_llama4_text,
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

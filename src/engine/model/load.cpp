@@ -12,6 +12,7 @@
 #include "model/packed_weights.h"
 #include "model/rearranged.h"
 #include "model/registry.h"
+#include "model/reward_model.h"
 #include "model/unknown_keys.h"
 
 namespace vitrine {
@@ -39,6 +40,7 @@ class Loader {
 
   void load(const TensorLine& line) {
     if (line.ours == "W_U" && lacks(line)) return matrix(*line.weight, line, *embedding_, true);
+    if (opened_.files.fresh_score && line.huggingface == RewardModel::kScore) return zeros(*line.weight, line);
     line.weight != nullptr ? matrix(*line.weight, line) : vector(*line.vector, line);
   }
 
@@ -77,6 +79,17 @@ class Loader {
                     "holds the model without its output matrix (" + head.file_name(false) +
                         "), as files of embedding models do. `vitrine serve` (/v1/embeddings), `trace` and `collect` run it; "
                         "everything else needs the matrix: take the files of the whole model");
+  }
+
+  // What the files do not hold yet.
+  void zeros(Weight& weight, const TensorLine& line) {
+    opened_.widened.push_back(std::make_unique<float[]>(static_cast<size_t>(line.out.size * line.in.size)));
+    weight.name = line.huggingface;
+    weight.dtype = DType::f32;
+    weight.data = reinterpret_cast<const std::byte*>(opened_.widened.back().get());
+    weight.out = line.out.size;
+    weight.in = line.in.size;
+    weight.stride = static_cast<size_t>(line.in.size) * sizeof(float);
   }
 
   // A copy in f32 of what the file holds as two tensors.
@@ -351,7 +364,8 @@ ModelConfig gguf_config(const GgufMetadata& metadata, const Checkpoint& checkpoi
 }
 
 ModelConfig huggingface_config(const ModelFiles& files) {
-  return {.keys = ConfigReader(files.config, files.config_path), .stacked_experts = files.stacked_experts};
+  return {
+      .keys = ConfigReader(files.config, files.config_path), .stacked_experts = files.stacked_experts, .rewards = files.rewards};
 }
 
 // A model without weights yet.
@@ -396,7 +410,7 @@ void check_gating(const ConfigReader& gguf, const Model& model) {
 
 // All but the check that each key is known.
 Made read(const ModelConfig& config) {
-  const Family& family = find_family(config.keys, config.gguf);
+  const Family& family = find_family(config.keys, config.gguf, config.rewards);
   Made made{family.make(config), &family, {}};
   if (!count_parameters(*made.model))
     throw FileError(config.keys.path(), "asks for more parameters than can be counted; its sizes cannot be right");
@@ -413,6 +427,11 @@ Made read(const ModelConfig& config) {
       for (const TensorLine& line : made.model->tensors()) made.left_out.insert(line.huggingface);
       made.model = std::make_unique<Rearranged>(std::move(made.model), form);
     }
+  }
+  if (config.rewards) {
+    for (const TensorLine& line : made.model->tensors()) made.left_out.insert(line.huggingface);
+    made.left_out.insert(family.head);
+    made.model = std::make_unique<RewardModel>(std::move(made.model));
   }
   if (!config.gguf) ignore_common_keys(config.keys);
   if (config.gguf) ignore_gguf_keys(config.keys);
@@ -449,6 +468,10 @@ OpenedModel open(ModelFiles files, bool read_packed) {
   OpenedModel opened;
   opened.files = std::move(files);
   Made made;
+  if (opened.files.rewards && opened.files.kind == ModelFiles::Kind::gguf)
+    throw FileError(opened.files.weights,
+                    "is a GGUF file, and a reward model is a directory of transformers. Convert it first "
+                    "(vitrine convert)");
   if (opened.files.kind == ModelFiles::Kind::gguf) {
     Gguf gguf = open_gguf(opened.files.weights);
     opened.gguf = std::make_unique<GgufMetadata>(std::move(gguf.metadata));

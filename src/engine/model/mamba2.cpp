@@ -136,7 +136,8 @@ Family mamba2_family() {
           .optional_prefixes = {"backbone."},
           .dropout = {.attention = nullptr},
           .has_forms = false,
-          .scales_residual_init = false};
+          .scales_residual_init = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

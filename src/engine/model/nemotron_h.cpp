@@ -411,7 +411,8 @@ Family family_of_nemotrons(const char* name, const char* title, const char* pape
           .make = read_nemotron_h,
           .optional_prefixes = {"backbone."},
           .ignored_prefixes = {"mtp."},
-          .has_forms = false};
+          .has_forms = false,
+          .scores_sequences = false};
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ Family olmoe_family() {
           .title = "OLMoE",
           .paper = "arXiv:2409.02060",
           .source = "src/engine/model/olmoe.cpp",
-          .make = read_olmoe};
+          .make = read_olmoe,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

@@ -430,7 +430,9 @@ Family qwen3_5_text_family() {
 }
 
 Family qwen3_5_moe_text_family() {
-  return family_of_deltas("qwen3_5_moe_text", "qwen35moe", "Qwen3_5MoeForCausalLM", "Qwen 3.5 MoE", read_qwen3_5_moe_text);
+  Family moe = family_of_deltas("qwen3_5_moe_text", "qwen35moe", "Qwen3_5MoeForCausalLM", "Qwen 3.5 MoE", read_qwen3_5_moe_text);
+  moe.scores_sequences = false;
+  return moe;
 }
 
 Family qwen3_next_family() {

@@ -104,6 +104,26 @@ const Family* family_of(const Json& config) {
   return nullptr;
 }
 
+std::string reward_architecture(const Family& family) {
+  if (!family.scores_sequences || family.architecture == nullptr) return "";
+  std::string name = family.architecture;
+  for (const std::string_view ending : {"ForCausalLM", "LMHeadModel"})
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  // Of a model that also comes with other parts, which has the plain name there.
+  return name + (std::string_view(family.name).ends_with("_text") ? "Text" : "") + "ForSequenceClassification";
+}
+
+void set_config_rewards(Json& config, const std::string& where) {
+  const Family* const family = family_of(config);
+  if (family == nullptr || reward_architecture(*family).empty())
+    throw InputError(where + ": transformers has no reward models (…ForSequenceClassification) of the family " +
+                     stated_family(config) + ", so none is trained. Take a model of another family, such as Llama or Qwen 3");
+  config["architectures"] = Json::array({reward_architecture(*family)});
+  config["id2label"] = {{"0", "LABEL_0"}};
+  config["label2id"] = {{"LABEL_0", 0}};
+  config.erase("num_labels");
+}
+
 bool knows_family(std::string_view name, bool gguf) {
   for (const Family& family : families())
     if (const char* own = gguf ? family.gguf : family.name; own != nullptr && name == own) return true;
@@ -123,7 +143,30 @@ bool has_key_of_another(const ConfigReader& keys, const Family& family) {
 
 }  // namespace
 
-const Family& find_family(const ConfigReader& keys, bool gguf) {
+namespace {
+
+// Errors: FileError for a model of another kind than it is opened as.
+void check_architecture(const ConfigReader& keys, const Family& family, bool rewards) {
+  const std::vector<std::string> stated = keys.strings("architectures");
+  const auto is = [&](std::string_view name) { return !name.empty() && stated.size() == 1 && stated[0] == name; };
+  const std::string own = reward_architecture(family);
+  if (rewards && !is(own))
+    keys.fail("architectures", "is not a reward model, which gives a number for a text; expected " +
+                                   (own.empty() ? "another family: transformers has none of " + std::string(family.name) : own) +
+                                   ". `vitrine train` with reward_model makes one");
+  if (rewards || stated.size() != 1 || family.architecture == nullptr || is(family.architecture) || stated[0].ends_with("Model"))
+    return;
+  if (family.other_architecture != nullptr && is(family.other_architecture)) return;
+  keys.fail("architectures",
+            (is(own) ? "is a reward model or classifier, which has no next token: `vitrine reward` reads its rewards"
+                     : "is not the language model of the family " + std::string(family.name)) +
+                "; expected " + family.architecture +
+                (family.other_architecture != nullptr ? std::string(" or ") + family.other_architecture : ""));
+}
+
+}  // namespace
+
+const Family& find_family(const ConfigReader& keys, bool gguf, bool rewards) {
   if (!gguf) packing_method(keys);  // refuses what is not read
   if (!gguf && !keys.has("model_type") && keys.has("act_fn") && (keys.has("d_vocab") || keys.has("d_head")))
     throw FileError(
@@ -132,16 +175,10 @@ const Family& find_family(const ConfigReader& keys, bool gguf) {
         "from Hugging Face (gpt2, pythia, …) opens here from its own directory; `vitrine train` makes toy models, also "
         "without MLPs (\"vitrine_mlp\": false; docs/trainability.md)");
   const std::string type = keys.string("model_type");
-  const std::vector<std::string> architectures = keys.strings("architectures");
   for (const Family& family : families()) {
     if (gguf ? family.gguf == nullptr || type != family.gguf : type != family.name) continue;
     if (gguf && (family.gguf_key == nullptr ? has_key_of_another(keys, family) : !has_key(keys, family))) continue;
-    const auto is_own = [&](const char* own) { return own != nullptr && architectures[0] == own; };
-    if (!gguf && architectures.size() == 1 && family.architecture != nullptr && !is_own(family.architecture) &&
-        !is_own(family.other_architecture) && !architectures[0].ends_with("Model"))
-      keys.fail("architectures",
-                "is not the language model of the family " + type + "; expected " + family.architecture +
-                    (family.other_architecture != nullptr ? std::string(" or ") + family.other_architecture : ""));
+    if (!gguf) check_architecture(keys, family, rewards);
     return family;
   }
   keys.fail("model_type", "is not a supported family; expected one of " + known_families());

@@ -39,10 +39,19 @@ struct Family {
   bool has_forms = true;                 // false: its blocks have parts that other forms (vitrine_norms) have no place for
   bool scales_residual_init = false;     // fresh matrices that write to the stream are divided by sqrt(2 n_layers)
   bool last_hidden_is_normed = true;     // the reference's last hidden state is the stream after the final norm
+  bool scores_sequences = true;          // transformers has its class for a score of a sequence (reward_architecture())
 };
 
-/// The family a configuration names. Errors: FileError for an unknown one, listing those that are known.
-const Family& find_family(const ConfigReader& keys, bool gguf);
+/// What config.json's "architectures" calls a reward model of the family: "LlamaForSequenceClassification". Empty: transformers
+/// has no such class.
+std::string reward_architecture(const Family& family);
+/// Makes the configuration of a language model that of a reward model: its class, and one label. Errors: InputError, beginning
+/// with `where`, for a family without one.
+void set_config_rewards(Json& config, const std::string& where);
+
+/// The family a configuration names. rewards: it must be of a reward model; else of a language model.
+/// Errors: FileError for an unknown one, listing those that are known, and for a model of the other kind.
+const Family& find_family(const ConfigReader& keys, bool gguf, bool rewards = false);
 /// The family that a configuration names; empty if it names none.
 std::string stated_family(const Json& config);
 /// Whether a family has that name: in GGUF (general.architecture) or as model_type.

@@ -203,7 +203,8 @@ Family roformer_family() {
                       .residual = "hidden_dropout_prob"},
           .norms = Form::Norms::post,
           .has_forms = false,
-          .last_hidden_is_normed = false};
+          .last_hidden_is_normed = false,
+          .scores_sequences = false};
 }
 
 }  // namespace vitrine

@@ -160,7 +160,9 @@ void write_model(Learner& learner, const Companions& companions, const std::stri
   write_file_atomically(folder + "/config.json", exported_config(opened.files, DType::f32).dump(2) + "\n");
   write_companions(companions, folder);
   write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
-  check_written(resolve_model(folder), folder);
+  ModelFiles written = resolve_model(folder);
+  written.rewards = opened.files.rewards;
+  check_written(std::move(written), folder);
 }
 
 // Hands the values of every parameter over, from the tensor prefix(parameter) + its name; nothing: it is left out.

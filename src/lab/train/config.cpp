@@ -341,6 +341,10 @@ PreferenceOptions read_preference(const YamlValue& value, const std::string& sec
     value.allow(Names{"beta", "loss_type"});
     if (const auto loss = value.find("loss_type"))
       o.loss = word<Loss>(*loss, {{"sigmoid", Loss::sigmoid}, {"hinge", Loss::hinge}, {"ipo", Loss::ipo}});
+  } else if (section == "reward_model") {
+    value.allow(Names{"center_rewards_coefficient"});
+    o.loss = Loss::reward;
+    read(value, "center_rewards_coefficient", o.center, 0, 1e6, "a number from 0 to 1e6");
   } else if (section == "kto") {
     value.allow(Names{"beta", "loss_type", "desirable_weight", "undesirable_weight"});
     o.loss = Loss::kto;
@@ -407,7 +411,7 @@ void check_examples(const YamlValue& y, const YamlValue& section, const TrainCon
 void check_policy(const YamlValue& y, const YamlValue& section, const TrainConfig& c) {
   const PolicyOptions& o = *c.policy;
   if (c.distill || c.preference || c.masked || !c.kl_to.empty())
-    section.fail("it is a loss of its own: leave dpo, cpo, orpo, kto, masked, distill and kl_to out");
+    section.fail("it is a loss of its own: leave dpo, cpo, orpo, kto, reward_model, masked, distill and kl_to out");
   if (c.eval_every > 0) y.find("eval_every")->fail("with grpo every step's line has the mean reward. Leave it out");
   if (c.steps % o.iterations != 0)
     y.find("steps")->fail("expected a multiple of grpo.iterations, " + std::to_string(o.iterations));
@@ -557,6 +561,7 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
                 "cpo",
                 "orpo",
                 "kto",
+                "reward_model",
                 "grpo",
                 "tasks",
                 "tasks_every",
@@ -601,13 +606,17 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
   if (const auto distill = y.find("distill")) c.distill = read_distill(*distill);
   if (c.distill && c.distill->on_policy > 0 && c.sequence_length == 1)
     y.find("sequence_length")->fail("with distill.on_policy the model continues the begin of each sequence; expected 2 or more");
-  for (const char* section : {"dpo", "cpo", "orpo", "kto"}) {
+  for (const char* section : {"dpo", "cpo", "orpo", "kto", "reward_model"}) {
     const auto preference = y.find(section);
     if (!preference) continue;
     if (c.preference) preference->fail("\"" + c.preference->section + "\" is set too; expected one loss of preferences");
     c.preference = read_preference(*preference, section);
     if (c.distill || !c.kl_to.empty()) preference->fail("it is a loss of its own: leave distill and kl_to out");
     check_examples(y, *preference, c);
+    // As PEFT does it: the score is no matrix that an adapter could stand beside.
+    if (c.rewards() && c.lora && c.adapter.empty() &&
+        std::find(c.lora->saved.begin(), c.lora->saved.end(), "score") == c.lora->saved.end())
+      c.lora->saved.emplace_back("score");
   }
   if (const auto masked = y.find("masked")) {
     c.masked = read_masked(*masked);
@@ -652,8 +661,9 @@ TrainConfig train_config(const YamlValue& y, const std::string& path) {
     y.find("sample_every")->fail("set sample_prompts too: a list of texts to continue");
   if (c.sample_every == 0 && !c.sample_prompts.empty()) y.find("sample_prompts")->fail("set sample_every too");
   for (const char* key : {"tasks_every", "sample_every"})
-    if (const auto given = y.find(key); given && c.masked)
-      given->fail("it needs next tokens, and with masked the model learns to fill masks. Leave it out");
+    if (const auto given = y.find(key); given && (c.masked || c.rewards()))
+      given->fail(std::string("it needs next tokens, and ") +
+                  (c.masked ? "with masked the model learns to fill masks" : "a reward model has none") + ". Leave it out");
   if (const auto checkpoint = y.find("checkpoint")) {
     checkpoint->allow(Names{"every", "keep", "best"});
     read(*checkpoint, "every", c.save_every, 1);

@@ -78,6 +78,9 @@ struct TrainConfig {
   int64_t layers_every = 0;          // steps between lines with norms for each layer; 0: never
   MetricFormats metrics;             // beside metrics.jsonl
   std::string out;
+
+  /// Whether a reward model learns.
+  bool rewards() const { return preference && preference->loss == PreferenceOptions::Loss::reward; }
 };
 
 /// Reads and checks a configuration, with what it extends and with settings ("optimizer.lr=1e-3") over it (io/yaml_layers.h).

@@ -5,7 +5,9 @@
 
 #include "base/fnv.h"
 #include "base/philox.h"
+#include "model/config_file.h"
 #include "model/registry.h"
+#include "model/reward_model.h"
 
 namespace vitrine {
 namespace {
@@ -38,6 +40,14 @@ void draw_time_steps(float* w, size_t n, uint64_t seed, uint64_t stream) {
 }
 
 }  // namespace
+
+void initialize_score(OpenedModel& opened, uint64_t seed) {
+  const Weight& score = *opened.model->head().weight;
+  const auto* const numbers = reinterpret_cast<const float*>(score.data);
+  for (const auto& own : opened.widened)
+    if (own.get() == numbers)
+      draw(own.get(), static_cast<size_t>(score.in), 0, initializer_range(opened.files), seed, fnv1a(RewardModel::kScore));
+}
 
 void initialize(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed) {
   const ModelShape shape = model.shape();

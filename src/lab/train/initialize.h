@@ -2,6 +2,7 @@
 // Where learning starts: random weights from a seed.
 #include <cstdint>
 
+#include "model/load.h"
 #include "train/parameters.h"
 
 namespace vitrine {
@@ -26,5 +27,8 @@ struct InitRule {
 ///
 /// A number depends on the seed, its parameter's name and its place alone: the same on any number of threads.
 void initialize(const Parameters& parameters, const Model& model, const InitRule& rule, uint64_t seed);
+
+/// The score of a reward model whose files hold none yet, as transformers draws it: N(0, initializer_range).
+void initialize_score(OpenedModel& opened, uint64_t seed);
 
 }  // namespace vitrine

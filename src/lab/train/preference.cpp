@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/reward_model.h"
 #include "ops/tape.h"
 #include "train/scored_rows.h"
 
@@ -78,6 +79,7 @@ Curve loss_by(double z, const PreferenceOptions& o) {
     }
     case Loss::kto:
     case Loss::apo_zero:
+    case Loss::reward:
     case Loss::sigmoid:
     case Loss::simpo: break;
   }
@@ -124,6 +126,46 @@ class WeightedLosses {
   std::vector<float> slopes_;
 };
 
+// value, whose slope by each reward is known.
+struct RewardsNode {
+  Tensor value, rewards;
+  const float* slopes;
+};
+
+void rewards_backward(Context&, Tape& tape, const RewardsNode& node) {
+  const Tensor dvalue = tape.gradient(node.value);
+  if (!dvalue) return;
+  if (const Tensor drewards = tape.accumulate(node.rewards))
+    for (int64_t i = 0; i < drewards.count(); ++i) drewards.data<float>()[i] += *dvalue.data<float>() * node.slopes[i];
+}
+
+Tensor reward_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& o,
+                   PreferenceReport& report) {
+  const Tensor rewards = logits(ctx, x, head, reward_rows(batch.tokens, batch.lengths, o.padding));  // [2 pairs, 1]
+  VITRINE_CHECK(rewards.count() == static_cast<int64_t>(2 * batch.pairs.size()),
+                "a pair has two sequences, each with one reward");
+  const auto by_pair = 1 / static_cast<double>(batch.pairs.size());
+  double sum = 0;
+  std::vector<float> slopes;
+  for (size_t i = 0; i < batch.pairs.size(); ++i) {
+    const auto chosen = static_cast<double>(rewards.data<float>()[2 * i]),
+               rejected = static_cast<double>(rewards.data<float>()[2 * i + 1]), both = chosen + rejected;
+    const Curve loss = soft_loss(chosen - rejected);
+    sum += (loss.value + o.center * both * both) * by_pair;
+    slopes.push_back(static_cast<float>((loss.slope + 2 * o.center * both) * by_pair));
+    slopes.push_back(static_cast<float>((-loss.slope + 2 * o.center * both) * by_pair));
+    report.chosen_reward += chosen;
+    report.rejected_reward += rejected;
+    report.accuracy += chosen > rejected ? 1 : 0;
+    report.chosen += 1;
+    report.rejected += 1;
+  }
+  const Tensor value = ctx.empty({1});
+  *value.data<float>() = static_cast<float>(sum);
+  if (Tape* const tape = ctx.tape()) tape->record(&rewards_backward, RewardsNode{value, rewards, tape->keep<float>(slopes)});
+  return value;
+}
+
 Tensor unpaired_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& o, double kl,
                      PreferenceReport& report) {
   const size_t examples = batch.pairs.size();
@@ -147,7 +189,8 @@ Tensor unpaired_loss(Context& ctx, const Tensor& x, const Head& head, const Batc
 }  // namespace
 
 std::string preference_text(const PreferenceOptions& o) {
-  constexpr const char* kNames[] = {"sigmoid", "hinge", "ipo", "simpo", "odds", "kto", "apo_zero_unpaired"};
+  constexpr const char* kNames[] = {"sigmoid", "hinge", "ipo", "simpo", "odds", "kto", "apo_zero_unpaired", "reward"};
+  if (o.loss == PreferenceOptions::Loss::reward) return "center_rewards_coefficient " + Json(o.center).dump();
   std::string text = "beta " + Json(o.beta).dump();
   if (o.loss != PreferenceOptions::Loss::sigmoid) text += std::string(", ") + kNames[static_cast<size_t>(o.loss)];
   if (o.gamma > 0) text += ", gamma " + Json(o.gamma).dump();
@@ -179,6 +222,7 @@ int64_t nll_rows(const Batch& batch, const PreferenceOptions& options) {
 
 Tensor preference_loss(Context& ctx, const Tensor& x, const Head& head, const Batch& batch, const PreferenceOptions& options,
                        const PreferenceTotals& totals, PreferenceReport& report) {
+  if (options.loss == PreferenceOptions::Loss::reward) return reward_loss(ctx, x, head, batch, options, report);
   if (options.unpaired())
     return unpaired_loss(ctx, x, head, batch, options, options.loss == PreferenceOptions::Loss::kto ? totals.kl() : 0, report);
   const size_t pairs = batch.pairs.size();

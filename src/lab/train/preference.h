@@ -11,7 +11,7 @@
 
 namespace vitrine {
 
-/// The section `dpo`, `cpo`, `orpo` or `kto` of a training configuration.
+/// The section `dpo`, `cpo`, `orpo`, `kto` or `reward_model` of a training configuration.
 struct PreferenceOptions {
   /// By z, how much more the model wants the chosen answer than the rejected one:
   ///   sigmoid  -log sigmoid(beta z)           arXiv:2305.18290, 2401.08417
@@ -23,7 +23,9 @@ struct PreferenceOptions {
   ///   kto       desirable: 1 - sigmoid(beta (z - kl)), other: sigmoid(beta (z - kl))   arXiv:2402.01306
   ///   apo_zero  the same without kl                                                     arXiv:2408.06266
   /// with kl = max(0, mean log p - log p_ref of each prompt with the answer of another example).
-  enum class Loss : uint8_t { sigmoid, hinge, ipo, simpo, odds, kto, apo_zero };
+  /// Of pairs, by the rewards r that a reward model (model/reward_model.h) gives the sequences:
+  ///   reward   -log sigmoid(r(chosen) - r(rejected)) + center (r(chosen) + r(rejected))²   arXiv:2203.02155, 2312.09244
+  enum class Loss : uint8_t { sigmoid, hinge, ipo, simpo, odds, kto, apo_zero, reward };
   std::string section = "dpo";
   Loss loss = Loss::sigmoid;
   double beta = 0.1;                      // above 0
@@ -32,6 +34,9 @@ struct PreferenceOptions {
   double nll = 0;                         // what the cross-entropy of the chosen answers counts for beside the loss
   bool nll_prompt = false;                // the prompt's tokens are part of it
   double desirable = 1, undesirable = 1;  // of unpaired examples: what the loss of one counts for
+
+  double center = 0;     // of reward
+  int32_t padding = -1;  // of reward: as padding_of()
 
   /// Whether the data are unpaired preferences, not pairs.
   bool unpaired() const { return loss == Loss::kto || loss == Loss::apo_zero; }
@@ -47,7 +52,7 @@ struct PreferenceOptions {
 std::string preference_text(const PreferenceOptions& options);
 
 /// Sums over pairs or examples, or means over those that have a number. A reward is beta · log p(answer), beyond the reference's
-/// where there is one; of simpo, orpo and cpo's ipo with the mean over the answer's tokens.
+/// where there is one; of simpo, orpo and cpo's ipo with the mean over the answer's tokens; of a reward model what it gives.
 struct PreferenceReport {
   double chosen_reward = 0, rejected_reward = 0;  // of unpaired examples: desirable, and not
   double accuracy = 0;                            // pairs whose chosen answer has the higher reward

@@ -13,6 +13,7 @@
 #include "model/abilities.h"
 #include "model/config_file.h"
 #include "model/fingerprint.h"
+#include "model/reward_model.h"
 #include "runtime/model_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 #include "train/data/prepare.h"
@@ -42,6 +43,7 @@ TrainRun::TrainRun(const TrainConfig& config, bool resume, const TrainEvents& ev
       learner_(make_learner()),
       companions_(config.lora ? Companions() : companions_of(learner_.engine().opened())) {
   if (checkpoint_ < 0 && config_.model.empty()) name_special_tokens();
+  if (config_.rewards() && !config_.lora) name_padding();
   open_data();
   keep_template();
   check_sizes();
@@ -119,18 +121,26 @@ void TrainRun::name_special_tokens() {
 }
 
 BatchOptions TrainRun::data_options(bool validation) {
-  BatchOptions options{.sequence_length = config_.sequence_length,
-                       .batch = config_.policy ? Rollouts::prompts_of_batch(config_, comm_.size()) : config_.batch / comm_.size(),
-                       .seed = config_.seed,
-                       .documents = config_.documents,
-                       .rank = comm_.rank(),
-                       .ranks = comm_.size(),
-                       .shuffle = !validation,
-                       .whole = !validation && learner_.engine().shape().router_loss > 0 && !config_.distill};
+  BatchOptions options{
+      .sequence_length = config_.sequence_length,
+      .batch = config_.policy ? Rollouts::prompts_of_batch(config_, comm_.size()) : config_.batch / comm_.size(),
+      .seed = config_.seed,
+      .documents = config_.documents,
+      .rank = comm_.rank(),
+      .ranks = comm_.size(),
+      .shuffle = !validation,
+      .whole = config_.rewards() || (!validation && learner_.engine().shape().router_loss > 0 && !config_.distill)};
   if (config_.preference && config_.preference->loss == PreferenceOptions::Loss::kto)
     options.together =
         validation ? validation_->parts()[0].data.documents() : static_cast<uint64_t>(config_.batch * config_.accumulate);
   return options;
+}
+
+// Not EOS, with which a text ends.
+void TrainRun::name_padding() {
+  Engine& engine = learner_.engine();
+  const std::optional<int32_t> padding = engine.has_tokenizer() ? engine.tokenizer().padding() : std::nullopt;
+  if (padding && padding != engine.tokenizer().eos()) set_missing_padding(engine.opened().files, *padding);
 }
 
 void TrainRun::open_data() {
@@ -166,7 +176,9 @@ void TrainRun::open_data() {
   if (config_.preference) {
     if (config_.preference->reference)
       reference_.emplace(config_.out, data_options(false), validation_ ? data_options(true) : BatchOptions());
-    learner_.set_preference(*config_.preference);
+    PreferenceOptions options = *config_.preference;
+    options.padding = padding_of(learner_.engine().opened().files);
+    learner_.set_preference(options);
   }
   if (config_.policy) rollouts_.emplace(config_, learner_, *data_);
   if (config_.masked) find_mask();

@@ -7,6 +7,8 @@
 #include "io/file_checks.h"
 #include "model/config_file.h"
 #include "model/from_gguf.h"
+#include "model/reward_model.h"
+#include "train/initialize.h"
 
 namespace vitrine {
 namespace {
@@ -60,6 +62,7 @@ OpenedModel opened_from_gguf(ModelFiles files, const TrainConfig& config) {
 
 OpenedModel open_starting_model(const TrainConfig& config, const std::string& checkpoint) {
   ModelFiles files = files_of(config, checkpoint);
+  if (config.rewards()) open_for_rewards(files, config.path + ": reward_model");
   if (files.kind == ModelFiles::Kind::gguf) {
     if (!config.lora) return opened_from_gguf(std::move(files), config);
     if (std::max({config.dropout_embedding.value_or(0), config.dropout_attention.value_or(0),
@@ -80,6 +83,7 @@ OpenedModel open_starting_model(const TrainConfig& config, const std::string& ch
     return opened;
   }
   OpenedModel opened = open_model(std::move(files));
+  if (opened.files.fresh_score) initialize_score(opened, config.seed);
   return config.lora ? std::move(opened) : as_huggingface(std::move(opened));
 }
 

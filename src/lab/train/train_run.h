@@ -54,6 +54,7 @@ class TrainRun {
   void check_history() const;
   Learner make_learner();
   void name_special_tokens();
+  void name_padding();
   BatchOptions data_options(bool validation);
   void open_data();
   void check_contents() const;

@@ -118,6 +118,42 @@ TEST_F(ChatData, ReadsUnpairedPreferences) {
   EXPECT_TRUE(metrics_of(scratch / "kto")[0].contains("kl"));
 }
 
+TEST_F(ChatData, TrainsARewardModelAndReadsItsRewards) {
+  scratch.write("better.jsonl", R"({"prompt": "The fox", "chosen": " ran.", "rejected": " 12 34"})"
+                                "\n");
+  ASSERT_EQ(vitrine({"data", scratch / "better.jsonl", "--preferences", "--out", scratch / "better"}).code, 0);
+  const Outcome made = vitrine({"train", config("reward", scratch / "better/train", "reward_model: {}\n")});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const std::string model = scratch / "reward/last";
+  const std::string answers = scratch.write("answers.jsonl", R"({"prompt": "The fox", "completion": " ran."})"
+                                                             "\n"
+                                                             R"({"prompt": "The fox", "completion": " 12 34"})"
+                                                             "\n");
+  const Outcome read = vitrine({"reward", answers, "--model", model, "--json"});
+  ASSERT_EQ(read.code, 0) << read.err;
+  ASSERT_EQ(read.json()["rewards"].size(), 2u);
+  EXPECT_GT(read.json()["rewards"][0].get<double>(), read.json()["rewards"][1].get<double>());
+  const std::string printed = vitrine({"reward", answers, "--model", model}).out;
+  EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 2);
+  // Messages that a text answers, as rewards of grpo get them.
+  const std::string chat = scratch.write("asked.jsonl", R"({"prompt": [{"role": "user", "content": "a"}], "completion": "b"})");
+  EXPECT_EQ(vitrine({"reward", chat, "--model", model, "--template", scratch / "chat.jinja", "--json"}).json()["rewards"].size(),
+            1u);
+  expect_refused({"generate", "a", "--model", model}, {"has no next token: `vitrine reward` reads its rewards"});
+  expect_refused({"reward", answers}, {"--model is missing"});
+  // An adapter beside the language model that it learned from.
+  const Outcome adapter =
+      vitrine({"train", config("adapter", scratch / "better/train", "reward_model: {}\nlora: {rank: 2, targets: [q_proj]}\n")});
+  ASSERT_EQ(adapter.code, 0) << adapter.err;
+  const std::string base = std::string(VITRINE_SOURCE) + "/models/tales9m";
+  EXPECT_EQ(
+      vitrine({"reward", answers, "--model", base, "--adapter", scratch / "adapter/last", "--json"}).json()["rewards"].size(),
+      2u);
+  expect_refused({"reward", answers, "--model", std::string(VITRINE_SOURCE) + "/models/tales9m"}, {"is not a reward model"});
+  expect_refused({"reward", scratch.write("bad.jsonl", "{\"a\": 1}"), "--model", model},
+                 {"bad.jsonl line 1: has the keys \"a\""});
+}
+
 TEST_F(ChatData, ReadsShards) {
   const auto line = [](const std::string& completion) {
     return R"({"prompt": "The fox", "completion": ")" + completion + "\"}\n";

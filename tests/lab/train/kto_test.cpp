@@ -15,7 +15,7 @@
 #include "train/thread_ranks.h"
 #include "train/train.h"
 
-namespace vitrine {
+namespace vitrine::kto_test {  // tests are compiled together
 namespace {
 
 std::string folder() { return std::string(VITRINE_GOLDEN) + "/train/"; }
@@ -304,4 +304,4 @@ TEST_F(KtoRun, RefusesWhatDoesNotGoTogether) {
 }
 
 }  // namespace
-}  // namespace vitrine
+}  // namespace vitrine::kto_test

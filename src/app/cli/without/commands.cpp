@@ -25,8 +25,8 @@ const Command attribute_command = absent("attribute"), circuits_command = absent
               features_command = absent("features"), generate_command = absent("generate"), graph_command = absent("graph"),
               imatrix_command = absent("imatrix"), info_command = absent("info"), intervene_command = absent("intervene"),
               lens_train_command = absent("lens train"), merge_command = absent("merge"), picture_command = absent("picture"),
-              pull_command = absent("pull"), sae_train_command = absent("sae train"), serve_command = absent("serve"),
-              trace_command = absent("trace"), train_command = absent("train"), units_command = absent("units"),
-              verify_command = absent("verify"), warp_command = absent("warp");
+              pull_command = absent("pull"), reward_command = absent("reward"), sae_train_command = absent("sae train"),
+              serve_command = absent("serve"), trace_command = absent("trace"), train_command = absent("train"),
+              units_command = absent("units"), verify_command = absent("verify"), warp_command = absent("warp");
 
 }  // namespace vitrine::cli
