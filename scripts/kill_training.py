@@ -44,6 +44,8 @@ TRAIN = {
     "simpo": base(**PAIRS, cpo={"beta": 2, "loss_type": "simpo"}),
     "orpo": base(**PAIRS, orpo={"beta": 0.1}),
     "kto": base(data="labels/train", optimizer={"lr": 1e-3, "weight_decay": 0}, kto={"beta": 0.1}, average={"last": 2}),
+    "reward-model": base(**PAIRS, reward_model={}, sample_every=None, sample_prompts=None, sample_tokens=None, memory="64 MiB"),
+    "reward-model-lora": base(**PAIRS, reward_model={"center_rewards_coefficient": 0.01}, lora=LORA, sample_every=None, sample_prompts=None, sample_tokens=None),
     "grpo": grpo(),
     "grpo-reference": grpo(beta=0.05),
     "grpo-lora": dict(grpo(beta=0.05), lora=LORA),
