@@ -239,7 +239,7 @@ TEST_F(GrpoRun, RefusesWhatDoesNotGoTogether) {
   EXPECT_CONTAINS(refused("  loss_type: ppo\n"), "dr_grpo");
   EXPECT_CONTAINS(refused("  loss_type: rloo\n  scale_rewards: group\n"), "and not scaled");
   EXPECT_CONTAINS(refused("  iterations: 4\n"), "expected a multiple of grpo.iterations, 4");
-  EXPECT_CONTAINS(refused("", "dpo: {}\n"), "leave dpo, cpo, orpo, masked, distill and kl_to out");
+  EXPECT_CONTAINS(refused("", "dpo: {}\n"), "leave dpo, cpo, orpo, kto, reward_model, masked, distill and kl_to out");
   TrainConfig c = config("no");
   c.batch = 6;
   EXPECT_CONTAINS(message_of<InputError>([&] { train(c, false); }),
