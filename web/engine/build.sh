@@ -41,6 +41,7 @@ fi
 for header in nlohmann fmt hwy eigen3; do ln -sfn "/usr/include/$header" "$build/headers/$header"; done
 
 cd "$build/../.."
+rm -rf "$build/module"  # the module is committed: no object in it may be older than a header that it includes
 cmake -S web/engine -B "$build/module" -G Ninja -Wno-dev -DCMAKE_SYSTEM_NAME=Generic -DCMAKE_SYSTEM_PROCESSOR=wasm32 \
   -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY -DCMAKE_C_COMPILER="$build/cc" -DCMAKE_CXX_COMPILER="$build/c++" \
   -DCMAKE_AR="$build/ar" -DCMAKE_RANLIB="$build/ranlib" -DVITRINE_ZIG="$zig" -DVITRINE_SOURCES="$build/sources" \
