@@ -55,10 +55,13 @@ Action define_reward(CLI::App& app) {
 }  // namespace
 
 const Command reward_command = {
-    "reward", "Print a reward model's number for each answer",
+    "reward",
+    "Print a reward model's number for each answer",
     "A reward model is a directory of transformers (…ForSequenceClassification with one label), or such a model with an adapter. "
     "Texts are tokenized as `vitrine data --chat` does it. The numbers are printed in the order of the lines, so the command can "
     "be the reward of grpo. See docs/training.md.",
-    "vitrine reward answers.jsonl --model reward-run/last", define_reward, "a reward model"};
+    "vitrine reward answers.jsonl --model reward-run/last",
+    define_reward,
+    "a reward model"};
 
 }  // namespace vitrine::cli
