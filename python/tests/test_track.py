@@ -110,11 +110,11 @@ class Track(Case):
         self.assertIn("--to {mlflow,wandb}", said.stdout)
 
     @unittest.skipUnless(MLFLOW, "mlflow is not installed")
-    def test_folders_that_are_no_run_are_named(self):
+    def test_folders_without_a_run_are_named(self):
         with self.assert_says(vitrine.InputError, "metrics.jsonl: does not exist", "its key `out`"):
             track(self.folder, "mlflow", out=self.folder / "mlflow.db")
         self.metrics.write_text("[]\n")
-        with self.assert_says(vitrine.InputError, "metrics.jsonl:1: is no line of metrics"):
+        with self.assert_says(vitrine.InputError, "metrics.jsonl:1: is not a line of metrics"):
             track(self.run_folder, "mlflow", out=self.folder / "mlflow.db")
 
 

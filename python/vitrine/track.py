@@ -50,7 +50,7 @@ def _lines(folder: str) -> Iterator[tuple[int, dict[str, float]]]:
                     entry = json.loads(line)
                     step = int(entry.pop("step"))
                 except (ValueError, KeyError, AttributeError, TypeError) as error:
-                    raise FileError(f"{path}:{number}: is no line of metrics, a JSON object with a step. Is the folder that of a run?") from error
+                    raise FileError(f"{path}:{number}: is not a line of metrics; expected a JSON object with a step. Is the folder that of a run?") from error
                 yield step, dict(_numbers("", entry))
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: does not exist. Name the folder of a run of `vitrine train`, its key `out`") from error

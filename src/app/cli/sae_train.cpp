@@ -99,24 +99,26 @@ void run_sae_train(SaeTrainArguments o) {
     return !StopSignals::asked();
   });
   const SaeStep& s = done.last;
-  if (done.first_step > done.steps && !o.json)
-    return log("{} has its {} already; its files are written again", o.train.out, plural(grouped(done.steps), "step"));
+  const bool learned = done.first_step <= done.steps;  // else the run had all its steps
   if (o.json) {
+    const auto told = [&](double value) { return learned ? Json(value) : Json(); };
     print_json({{"out", o.train.out},
                 {"architecture", o.architecture},
                 {"features", l.features},
                 {"first_step", done.first_step},
                 {"steps", done.steps},
-                {"loss", s.loss},
-                {"mse", s.mse},
-                {"explained_variance", s.explained_variance},
-                {"l0", s.l0},
+                {"loss", told(s.loss)},
+                {"mse", told(s.mse)},
+                {"explained_variance", told(s.explained_variance)},
+                {"l0", told(s.l0)},
                 {"dead", done.dead},
                 {"scale", done.scales.size() == 1 ? Json(done.scales[0]) : Json(done.scales)},
                 {"seconds", done.seconds},
-                {"activations_per_s", speed}});
+                {"activations_per_s", told(speed)}});
     return;
   }
+  if (!learned)
+    return log("{} has its {} already; its files are written again", o.train.out, plural(grouped(done.steps), "step"));
   print("loss {:.4f}, explained variance {:.4f}, L0 {:.1f}, {} of {} dead\n", s.loss, s.explained_variance, s.l0, done.dead,
         plural(grouped(l.features * static_cast<int64_t>(done.scales.size())), "feature"));
   log("{}{}, {} activations/s; written to {}", done.steps < l.steps ? "stopped after " : "", plural(grouped(done.steps), "step"),

@@ -139,7 +139,9 @@ Engine open_engine(const ModelOptions& options) {
   if (opened.files.fresh_score) {
     const std::vector<std::string>& saved = opened.adapter->options().saved;
     if (std::find(saved.begin(), saved.end(), "score") == saved.end())
-      throw InputError(options.adapter + ": is no adapter of a reward model: its modules_to_save has no \"score\"");
+      throw InputError(options.adapter +
+                       ": is not an adapter of a reward model: \"score\" is not among its modules_to_save. `vitrine train` with "
+                       "reward_model and lora makes one");
   }
   ScaledAdapters adapters;
   for (const std::string& word : options.lora) {

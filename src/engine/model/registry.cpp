@@ -141,10 +141,6 @@ bool has_key_of_another(const ConfigReader& keys, const Family& family) {
   });
 }
 
-}  // namespace
-
-namespace {
-
 // Errors: FileError for a model of another kind than it is opened as.
 void check_architecture(const ConfigReader& keys, const Family& family, bool rewards) {
   const std::vector<std::string> stated = keys.strings("architectures");

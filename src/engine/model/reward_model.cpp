@@ -25,10 +25,8 @@ RewardModel::RewardModel(std::unique_ptr<Model> model) : Model(untied(model->sha
 }
 
 void open_for_rewards(ModelFiles& files, const std::string& where) {
-  if (files.kind == ModelFiles::Kind::gguf)
-    throw InputError(where + ": " + files.weights +
-                     " is a GGUF file, and a reward model is a directory of transformers. Convert it first (vitrine convert)");
   files.rewards = true;
+  if (files.kind == ModelFiles::Kind::gguf) return;  // which opening refuses
   Json rewards = files.config;
   set_config_rewards(rewards, where);
   files.fresh_score = files.config.value("architectures", Json()) != rewards.at("architectures");

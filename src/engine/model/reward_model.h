@@ -35,7 +35,7 @@ class RewardModel final : public Model {
 };
 
 /// Makes the files of a language model those of a reward model whose score is zeros; of a reward model, keeps its own.
-/// Errors: InputError, beginning with `where`, for a GGUF file and for a family without reward models.
+/// Errors: InputError, beginning with `where`, for a family without reward models. A GGUF file is refused when it is opened.
 void open_for_rewards(ModelFiles& files, const std::string& where);
 
 /// The id that fills up texts in transformers, which reads a reward off the last token that is another: pad_token_id, or -1.

@@ -1,11 +1,9 @@
 #include "train/find_rate.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <filesystem>
 
 #include "base/error.h"
+#include "io/temporary_folder.h"
 #include "train/train_run.h"
 
 namespace vitrine {
@@ -13,19 +11,6 @@ namespace {
 
 constexpr double kSmoothing = 0.98;
 constexpr double kDiverged = 4;  // times the lowest smoothed loss
-
-// A folder for what a run may write, gone afterwards.
-struct TemporaryFolder {
-  TemporaryFolder()
-      : path((std::filesystem::temp_directory_path() / ("vitrine-find-lr-" + std::to_string(::getpid()))).string()) {}
-  ~TemporaryFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string path;
-};
 
 }  // namespace
 
@@ -66,7 +51,7 @@ RateCurve TrainRun::find_rate(const RateSearch& search, const std::function<bool
       const StepReport report = learner_.step(batches, rate);
       progress_.step = report.step;
       loss = report.loss;
-    } catch (const RunError&) {  // NaN or infinity
+    } catch (const NotFiniteError&) {
       curve.diverged = true;
       break;
     }
@@ -84,7 +69,7 @@ RateCurve find_rate(const TrainConfig& config, const RateSearch& search,
   Comm alone;
   const TemporaryFolder folder;
   TrainConfig elsewhere = config;
-  elsewhere.out = folder.path;
+  elsewhere.out = folder.path();
   elsewhere.metrics = {};
   const TrainEvents none;
   return TrainRun(elsewhere, false, none, alone).find_rate(search, stepped);

@@ -20,6 +20,12 @@
 
 namespace vitrine {
 
+/// NaN or infinity, where it appeared first, and what to do.
+class NotFiniteError : public RunError {
+ public:
+  using RunError::RunError;
+};
+
 struct LearnerOptions {
   OptimizerOptions optimizer = {};
   double clip = 0;                    // largest global norm of the gradient; 0: any

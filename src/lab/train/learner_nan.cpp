@@ -52,20 +52,20 @@ std::string Learner::first_not_finite_of(const Model& model, const Batch& batch,
 }
 
 void Learner::report_guide(const TeacherSpec& teacher) {
-  throw RunError("step " + std::to_string(steps_done_ + 1) + ": the model behind \"" + teacher.name + "\" gives NaN or infinity" +
-                 kAdvice);
+  throw NotFiniteError("step " + std::to_string(steps_done_ + 1) + ": the model behind \"" + teacher.name +
+                       "\" gives NaN or infinity" + kAdvice);
 }
 
 void Learner::report_forward(const Pass& pass) {
-  throw RunError("step " + std::to_string(steps_done_ + 1) + ": " +
-                 first_not_finite_of(engine_.model(), pass.batch, pass.step_number, true) + kAdvice);
+  throw NotFiniteError("step " + std::to_string(steps_done_ + 1) + ": " +
+                       first_not_finite_of(engine_.model(), pass.batch, pass.step_number, true) + kAdvice);
 }
 
 void Learner::report_validation(const Model& model, const Batch& part) {
   const bool averaged = &model != &engine_.model();
-  throw RunError(std::string("validation") + (averaged ? " of the averaged weights" : "") +
-                 (steps_done_ > 0 ? " after step " + std::to_string(steps_done_) : " before the first step") + ": " +
-                 first_not_finite_of(model, part, 0, false) + kAdviceOfValidation);
+  throw NotFiniteError(std::string("validation") + (averaged ? " of the averaged weights" : "") +
+                       (steps_done_ > 0 ? " after step " + std::to_string(steps_done_) : " before the first step") + ": " +
+                       first_not_finite_of(model, part, 0, false) + kAdviceOfValidation);
 }
 
 void Learner::report_backward(std::span<const Pass> passes, const std::vector<double>& norms) {
@@ -86,13 +86,13 @@ void Learner::report_backward(std::span<const Pass> passes, const std::vector<do
       tape.backward(ctx, loss_of({engine_.model(), ctx, tape}, step, part, parts));
       end_pass(ctx, tape);
       if (watch.name.empty()) continue;
-      throw RunError("step " + std::to_string(steps_done_ + 1) + ": going backwards, NaN or infinity appeared first in the " +
-                     "gradient at " + watch.name + kAdvice);
+      throw NotFiniteError("step " + std::to_string(steps_done_ + 1) +
+                           ": going backwards, NaN or infinity appeared first in the " + "gradient at " + watch.name + kAdvice);
     }
   }
   comm().all_reduce({});  // a rank that knows more has ended all
-  throw RunError("step " + std::to_string(steps_done_ + 1) + ": the gradient of " + parameter + " holds NaN or infinity" +
-                 kAdvice);
+  throw NotFiniteError("step " + std::to_string(steps_done_ + 1) + ": the gradient of " + parameter + " holds NaN or infinity" +
+                       kAdvice);
 }
 
 }  // namespace vitrine

@@ -213,7 +213,7 @@ TEST_F(Conversations, FilesKeepTheMasks) {
   std::string other = index;
   other.replace(other.find("conversations"), 13, "monologues");
   EXPECT_CONTAINS(damaged("index.json", other),
-                  "expected \"conversations\", \"preferences\", \"prompts\" or \"unpaired_preferences\"");
+                  "expected \"conversations\", \"preferences\", \"prompts\" or \"unpaired preferences\"");
   EXPECT_CONTAINS(message_of<InputError>([&] { prepare("{\"messages\": [1]}\n", "bad"); }),
                   "lines.jsonl line 1: \"messages\" holds 1");
   EXPECT_FALSE(std::filesystem::exists(scratch / "bad"));

@@ -12,6 +12,7 @@
 #include "train/data/conversations.h"
 #include "train/learner.h"
 #include "train/run_support.h"
+#include "train/support.h"
 #include "train/thread_ranks.h"
 #include "train/train.h"
 
@@ -153,19 +154,8 @@ TEST(KtoGolden, TenSteps) {
       if (report.preference->rejected > 0) near(report.preference->rejected_reward, "reward_rejected");
     }
     if (&run != &gold.at("runs")[0]) continue;
-    const Checkpoint expected = open_safetensors(folder() + "kto.safetensors");
-    size_t compared = 0;
-    for (const Parameter& p : learner.parameters().list()) {
-      if (expected.find(p.name) == nullptr) continue;
-      SCOPED_TRACE(p.name);
-      const GoldenTensor want = golden_tensor(expected, p.name);
-      double largest = 0;
-      for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
-      const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
-      EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
-      ++compared;
-    }
-    EXPECT_EQ(compared, expected.tensors().size());
+    EXPECT_EQ(expect_golden_weights(learner, folder() + "kto.safetensors"),
+              open_safetensors(folder() + "kto.safetensors").tensors().size());
   }
 }
 
@@ -271,14 +261,8 @@ TEST_F(KtoRun, ProcessesAndBatchesLearnTogetherWhatOneLearns) {
   train(config("alone"), false);
   ThreadRanks::run_all(2,
                        [&](Comm& comm) { train(config("together", "kto: {beta: 0.2}\naccumulate: 2\n", 2), false, {}, &comm); });
-  const std::vector<Json> want = metrics_of(scratch / "alone"), got = metrics_of(scratch / "together");
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    for (const char* key : {"loss", "val_loss", "kl", "val_kl", "reward_margin", "grad_norm"})
-      if (want[i].contains(key)) {
-        const double wanted = want[i].at(key).get<double>();
-        EXPECT_NEAR(got[i].at(key).get<double>(), wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << key << " " << i;
-      }
+  expect_near(metrics_of(scratch / "together"), metrics_of(scratch / "alone"),
+              {"loss", "val_loss", "kl", "val_kl", "reward_margin", "grad_norm"});
 }
 
 TEST_F(KtoRun, AnAdapterLearnsToo) {
@@ -290,7 +274,7 @@ TEST_F(KtoRun, RefusesWhatDoesNotGoTogether) {
   EXPECT_CONTAINS(message_of<InputError>([&] { train(config("no", ""), false); }),
                   "holds unpaired preferences. Set kto: {beta: 0.1} to learn from them");
   EXPECT_CONTAINS(message_of<InputError>([&] { train(config("no", "dpo: {}\n"), false); }),
-                  "holds unpaired_preferences, and dpo learns from preferences");
+                  "holds unpaired preferences, and dpo learns from preferences");
   EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "kto: {}\n", 1); }), "expected 2 or more");
   EXPECT_NO_THROW(config("no", "kto: {loss_type: apo_zero_unpaired}\n", 1));
   EXPECT_CONTAINS(message_of<FileError>([&] { config("no", "kto: {loss_type: bco}\n"); }), "apo_zero_unpaired");

@@ -20,19 +20,7 @@ std::string optimizer_folder() { return std::string(VITRINE_GOLDEN) + "/optimize
 Json told(const std::string& name) { return read_json(optimizer_folder() + "normuon_soap.json").at(name); }
 
 void expect_weights(const Learner& learner, const std::string& file, size_t least) {
-  const Checkpoint expected = open_safetensors(optimizer_folder() + file);
-  size_t compared = 0;
-  for (const Parameter& p : learner.parameters().list()) {
-    if (expected.find(p.name) == nullptr) continue;
-    SCOPED_TRACE(file + " " + p.name);
-    const GoldenTensor want = golden_tensor(expected, p.name);
-    double largest = 0;
-    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
-    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
-    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
-    ++compared;
-  }
-  EXPECT_GE(compared, least);
+  EXPECT_GE(expect_golden_weights(learner, optimizer_folder() + file), least);
 }
 
 LearnerOptions normuon_options(const std::string& name) {

@@ -15,6 +15,7 @@
 #include "train/data/conversations.h"
 #include "train/learner.h"
 #include "train/run_support.h"
+#include "train/support.h"
 #include "train/thread_ranks.h"
 #include "train/train.h"
 
@@ -125,19 +126,7 @@ TEST(DpoGolden, TenSteps) {
     near(report.preference->rejected_reward, "reward_rejected");
     if (step > 0) near(report.preference->accuracy, "reward_accuracy");  // before, all rewards are 0 but for rounding
   }
-  const Checkpoint expected = open_safetensors(folder() + "dpo.safetensors");
-  size_t compared = 0;
-  for (const Parameter& p : learner.parameters().list()) {
-    if (expected.find(p.name) == nullptr) continue;
-    SCOPED_TRACE(p.name);
-    const GoldenTensor want = golden_tensor(expected, p.name);
-    double largest = 0;
-    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
-    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
-    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
-    ++compared;
-  }
-  EXPECT_EQ(compared, 5u);
+  EXPECT_EQ(expect_golden_weights(learner, folder() + "dpo.safetensors"), 5u);
 }
 
 // An adapter that goes on learning: what it was before is the reference (tests/golden/train/make_dpo_adapter.py).
@@ -165,19 +154,8 @@ TEST(DpoGolden, TenStepsOfAnAdapterThatGoesOn) {
     const double want = gold.at("losses")[step].get<double>();
     EXPECT_NEAR(report.loss, want, 1e-4 * want) << step;
   }
-  const Checkpoint expected = open_safetensors(folder() + "dpo_adapter.safetensors");
-  size_t compared = 0;
-  for (const Parameter& p : learner.parameters().list()) {
-    if (expected.find(p.name) == nullptr) continue;
-    SCOPED_TRACE(p.name);
-    const GoldenTensor want = golden_tensor(expected, p.name);
-    double largest = 0;
-    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
-    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
-    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
-    ++compared;
-  }
-  EXPECT_EQ(compared, expected.tensors().size());
+  EXPECT_EQ(expect_golden_weights(learner, folder() + "dpo_adapter.safetensors"),
+            open_safetensors(folder() + "dpo_adapter.safetensors").tensors().size());
 }
 
 // Hinge and IPO, CPO with its losses (SimPO among them) and ORPO, against TRL's trainers (make_preferences.py).
@@ -341,14 +319,8 @@ TEST_F(DpoRun, TheLossOfAValidationDoesNotDependOnItsBatches) {
 TEST_F(DpoRun, ProcessesLearnTogetherWhatOneLearns) {
   train(config("alone"), false);
   ThreadRanks::run_all(2, [&](Comm& comm) { train(config("together"), false, {}, &comm); });
-  const std::vector<Json> want = metrics_of(scratch / "alone"), got = metrics_of(scratch / "together");
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    for (const char* key : {"loss", "val_loss", "reward_margin", "grad_norm"})
-      if (want[i].contains(key)) {
-        const double wanted = want[i].at(key).get<double>();
-        EXPECT_NEAR(got[i].at(key).get<double>(), wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << key << " " << i;
-      }
+  expect_near(metrics_of(scratch / "together"), metrics_of(scratch / "alone"),
+              {"loss", "val_loss", "reward_margin", "grad_norm"});
 }
 
 TEST_F(DpoRun, AnAdapterLearnsToo) {

@@ -17,6 +17,7 @@
 #include "train/learner.h"
 #include "train/reward_lines.h"
 #include "train/run_support.h"
+#include "train/support.h"
 #include "train/thread_ranks.h"
 #include "train/train.h"
 
@@ -123,19 +124,8 @@ TEST_P(RewardGolden, TenSteps) {
     near((report.preference->chosen_reward + report.preference->rejected_reward) / 2, "mean_reward");
   }
   if (GetParam()) return;
-  const Checkpoint expected = open_safetensors(folder() + "reward.safetensors");
-  size_t compared = 0;
-  for (const Parameter& p : learner.parameters().list()) {
-    if (expected.find(p.name) == nullptr) continue;
-    SCOPED_TRACE(p.name);
-    const GoldenTensor want = golden_tensor(expected, p.name);
-    double largest = 0;
-    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
-    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
-    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
-    ++compared;
-  }
-  EXPECT_EQ(compared, expected.tensors().size());
+  EXPECT_EQ(expect_golden_weights(learner, folder() + "reward.safetensors"),
+            open_safetensors(folder() + "reward.safetensors").tensors().size());
 }
 INSTANTIATE_TEST_SUITE_P(Centered, RewardGolden, testing::Bool());
 
@@ -205,14 +195,8 @@ TEST_F(RewardRun, LearnsAndGoesOnToTheSameBits) {
 TEST_F(RewardRun, ProcessesLearnTogetherWhatOneLearns) {
   train(config("alone"), false);
   ThreadRanks::run_all(2, [&](Comm& comm) { train(config("together"), false, {}, &comm); });
-  const std::vector<Json> want = metrics_of(scratch / "alone"), got = metrics_of(scratch / "together");
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i)
-    for (const char* key : {"loss", "val_loss", "reward_margin", "grad_norm"})
-      if (want[i].contains(key)) {
-        const double wanted = want[i].at(key).get<double>();
-        EXPECT_NEAR(got[i].at(key).get<double>(), wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << key << " " << i;
-      }
+  expect_near(metrics_of(scratch / "together"), metrics_of(scratch / "alone"),
+              {"loss", "val_loss", "reward_margin", "grad_norm"});
 }
 
 TEST_F(RewardRun, AnAdapterLearnsWithTheScore) {

@@ -1,9 +1,13 @@
 #pragma once
 // A small run for the tests: data, configuration, and what its folder holds afterwards.
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,7 +41,6 @@ inline std::string small_data(const Scratch& scratch, const std::string& name, i
   return path;
 }
 
-/// A run of 12 steps of a GPT-2 with dropout; `extra` is added at the end.
 /// Trains and stops behind that step, as Ctrl-C does; to be resumed.
 inline TrainResult train_up_to(const TrainConfig& config, int64_t step) {
   const auto done = std::make_shared<int64_t>(0);
@@ -47,6 +50,7 @@ inline TrainResult train_up_to(const TrainConfig& config, int64_t step) {
   return train(config, false, cut);
 }
 
+/// A run of 12 steps of a GPT-2 with dropout; `extra` is added at the end.
 inline std::string small_config(const Scratch& scratch, const std::string& out, const std::string& extra = "") {
   return "model:\n"
          "  config: {model_type: gpt2, n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 61, n_positions: 32,\n"
@@ -74,6 +78,17 @@ inline std::vector<Json> metrics_of(const std::string& run) {
     for (const char* own : {"tokens_per_s", "peak_share", "saved"}) lines.back().erase(own);
   }
   return lines;
+}
+
+/// Expects these numbers of every line that has them to agree to 1e-4.
+inline void expect_near(const std::vector<Json>& got, const std::vector<Json>& want, std::initializer_list<const char*> keys) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    for (const char* key : keys)
+      if (want[i].contains(key)) {
+        const double wanted = want[i].at(key).get<double>();
+        EXPECT_NEAR(got[i].at(key).get<double>(), wanted, 1e-4 * std::max(1.0, std::abs(wanted))) << key << " " << i;
+      }
 }
 
 inline std::vector<std::string> names_under(const std::string& folder) {

@@ -1,10 +1,16 @@
 #pragma once
 // Batches, learners and models for the tests of training.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "io/huggingface.h"
+#include "io/safetensors.h"
 #include "model/load.h"
+#include "support/close.h"
 #include "support/golden.h"
 #include "train/learner.h"
 
@@ -20,6 +26,23 @@ inline Batch golden_batch(const GoldenPrompt& prompt) {
     batch.lengths.push_back(static_cast<int64_t>(prompt.ids[i].size()));
   }
   return batch;
+}
+
+/// Expects the weights that a golden file has, to 1e-4 of the largest of each tensor. Returns how many tensors it compared.
+inline size_t expect_golden_weights(const Learner& learner, const std::string& path) {
+  const Checkpoint expected = open_safetensors(path);
+  size_t compared = 0;
+  for (const Parameter& p : learner.parameters().list()) {
+    if (expected.find(p.name) == nullptr) continue;
+    SCOPED_TRACE(path + " " + p.name);
+    const GoldenTensor want = golden_tensor(expected, p.name);
+    double largest = 0;
+    for (const float x : want) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    const std::vector<float> got(learner.parameters().weights(p), learner.parameters().weights(p) + p.count);
+    EXPECT_CLOSE(got, std::vector<float>(want.begin(), want.end()), (Tolerance{.abs = 1e-4 * largest, .rel = 0}));
+    ++compared;
+  }
+  return compared;
 }
 
 /// The part of a batch that a rank has: its share of the sequences, rounded up, so that the last ranks may have none.

@@ -170,8 +170,11 @@ void BatchSource::add_scored(uint64_t document, Batch& batch, std::optional<uint
   std::vector<int32_t> ids;
   std::vector<uint8_t> scored;
   const auto append = [&](uint64_t d, bool answer) {
-    std::vector<int32_t> own(starts_[d + 1] - starts_[d]);
-    std::vector<uint8_t> marks(own.size());
+    // An answer that is put behind another prompt may begin anywhere; of all else no more is read than a sequence has.
+    const uint64_t whole = starts_[d + 1] - starts_[d];
+    const uint64_t read = answer && answer_of ? whole : std::min(whole, static_cast<uint64_t>(options_.sequence_length) + 1);
+    std::vector<int32_t> own(read);
+    std::vector<uint8_t> marks(read);
     data_.read(starts_[d], own);
     data_.read_scored(starts_[d], marks);
     const auto border = answer_of ? std::find(marks.begin(), marks.end(), 1) - marks.begin() : 0;

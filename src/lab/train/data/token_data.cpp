@@ -50,7 +50,7 @@ uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 }  // namespace
 
 const char* content_name(DataContent content) {
-  constexpr const char* kNames[] = {"text", "conversations", "preferences", "prompts", "unpaired_preferences"};
+  constexpr const char* kNames[] = {"text", "conversations", "preferences", "prompts", "unpaired preferences"};
   return kNames[static_cast<size_t>(content)];
 }
 
@@ -121,7 +121,7 @@ TokenData TokenData::open(const std::string& dir) {
       if (content == content_name(one)) data.content_ = one;
     if (!data.masked())
       throw FileError(where, "\"content\" is \"" + content +
-                                 "\"; expected \"conversations\", \"preferences\", \"prompts\" or \"unpaired_preferences\"");
+                                 "\"; expected \"conversations\", \"preferences\", \"prompts\" or \"unpaired preferences\"");
   }
   data.vocab_size_ = static_cast<int64_t>(count(index, "vocab_size", INT32_MAX, where));
   data.id_bytes_ = data.vocab_size_ <= 65536 ? 2 : 4;

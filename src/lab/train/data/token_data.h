@@ -20,7 +20,7 @@ enum class DataContent : uint8_t {
   prompts,        // a document is a prompt, whose answer is the model's own; nothing is scored, and its line is kept
   unpaired,       // a document is a prompt with an answer, which is scored, and has a label: whether the answer is desirable
 };
-/// As index.json has it: "text", "conversations", "preferences", "prompts", "unpaired_preferences".
+/// As index.json has it: "text", "conversations", "preferences", "prompts", "unpaired preferences".
 const char* content_name(DataContent content);
 
 /// The first bytes of a shard; little-endian. Then come the ids, zeros up to a multiple of 8 bytes, and for each document the
